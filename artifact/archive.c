@@ -125,21 +125,27 @@ typedef struct large_write {
 static mlx_status_t hash_or_write(void *user, int worker, uint64_t index) {
   (void)worker;
   const large_write_t *large = user;
-  if (index) return write_bytes(large->writer, large->bytes, large->length);
-  mlx_file_hasher_add(&large->writer->hasher, large->bytes, large->length);
+  mlx_archive_writer_t *writer = large->writer;
+  if (index == 1) return write_bytes(writer, large->bytes, large->length);
+  if (index)
+    mlx_digest_add(&writer->whole, large->bytes, large->length);
+  else
+    mlx_tree_hasher_add(&writer->tree, large->bytes, large->length);
   return NULL;
 }
 
-// Two threads hash and write a large piece at the same time: both take about a second per GB or more, and
-// nothing else of a compilation is left to run when the last weights are written. Small pieces are written
-// while they are still in the CPU's cache.
+// Threads hash and write a large piece at the same time: each takes half a second per GB or more, and nothing
+// else of a compilation is left to run when the last weights are written. Small pieces are written while they
+// are still in the CPU's cache.
 static mlx_status_t put_bytes(mlx_archive_writer_t *writer, const void *bytes, size_t length) {
   large_write_t large = {writer, bytes, length};
-  if (length >= LARGE_WRITE) return mlx_parallel(2, writer->threads, hash_or_write, &large);
+  if (length >= LARGE_WRITE)
+    return mlx_parallel(2 + (uint64_t)writer->wants_sha256, writer->threads, hash_or_write, &large);
   const char *from = bytes;
   for (size_t part; length; from += part, length -= part) {
     part = length < HASHED_PIECE ? length : HASHED_PIECE;
-    mlx_file_hasher_add(&writer->hasher, from, part);
+    mlx_tree_hasher_add(&writer->tree, from, part);
+    if (writer->wants_sha256) mlx_digest_add(&writer->whole, from, part);
     MLX_TRY(write_bytes(writer, from, part));
   }
   return NULL;
@@ -148,9 +154,11 @@ static mlx_status_t put_bytes(mlx_archive_writer_t *writer, const void *bytes, s
 static uint64_t written(const mlx_archive_writer_t *writer) { return writer->file.offset + writer->held; }
 
 mlx_status_t mlx_archive_create(const char *path, const mlx_archive_item_t *items, size_t count,
-                                mlx_archive_writer_t *out_writer) {
-  *out_writer = (mlx_archive_writer_t){.file = {.fd = -1}, .threads = mlx_parallel_workers(2, 0)};
-  mlx_file_hasher_begin(&out_writer->hasher);
+                                bool wants_sha256, mlx_archive_writer_t *out_writer) {
+  *out_writer = (mlx_archive_writer_t){
+      .file = {.fd = -1}, .threads = mlx_parallel_workers(3, 0), .wants_sha256 = wants_sha256};
+  mlx_tree_hasher_begin(&out_writer->tree);
+  mlx_digest_begin(&out_writer->whole);
   mlx_text_t front = {0};
   mlx_status_t status = make_front(items, count, &front, &out_writer->end);
   if (!status) status = mlx_alloc(MLX_ARCHIVE_PIECE, 1, &out_writer->piece);
@@ -172,7 +180,8 @@ mlx_status_t mlx_archive_finish(mlx_archive_writer_t *writer) {
           : mlx_error(MLX_INTERNAL, "wrote %llu bytes to a weights archive that needs %llu",
                       (unsigned long long)written(writer), (unsigned long long)writer->end);
   if (!status) status = mlx_writer_write(&writer->file, writer->piece, writer->held);
-  mlx_file_hasher_end(&writer->hasher, &writer->digests);
+  mlx_tree_hasher_end(&writer->tree, writer->tree_hex);
+  if (writer->wants_sha256) mlx_digest_end(&writer->whole, writer->sha256_hex);
   if (!status) status = mlx_writer_close(&writer->file);
   mlx_archive_abandon(writer);
   return status;

@@ -30,13 +30,18 @@ typedef struct mlx_archive_writer {
   size_t held;   // how many
   uint64_t end;  // file offset of the last entry's end
   int threads;   // that may hash and write a large piece
-  mlx_file_hasher_t hasher;
-  mlx_file_digests_t digests;  // of the file; valid after mlx_archive_finish
+  mlx_tree_hasher_t tree;
+  mlx_digest_t whole;  // not used without |wants_sha256|
+  bool wants_sha256;
+  // Digests of the file; valid after mlx_archive_finish. The SHA-256 is "" without |wants_sha256|.
+  char tree_hex[MLX_DIGEST_HEX], sha256_hex[MLX_DIGEST_HEX];
 } mlx_archive_writer_t;
 
 // Creates |path| and writes the header for |items|. End with mlx_archive_finish or mlx_archive_abandon.
+// |wants_sha256|: the SHA-256 of the file, which a bundle needs, is computed too. On a CPU without SHA
+// instructions that takes longer than everything else.
 mlx_status_t mlx_archive_create(const char *path, const mlx_archive_item_t *items, size_t count,
-                                mlx_archive_writer_t *out_writer) MLX_MUST_USE;
+                                bool wants_sha256, mlx_archive_writer_t *out_writer) MLX_MUST_USE;
 // Writes the next bytes of the data: the entries in the order of |items|, with zeros between them up to
 // MLX_ARCHIVE_ALIGNMENT.
 mlx_status_t mlx_archive_write(mlx_archive_writer_t *writer, const void *bytes, size_t length) MLX_MUST_USE;

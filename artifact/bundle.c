@@ -86,10 +86,22 @@ static mlx_status_t check_unchanged(const mlx_bundle_t *bundle) {
                          "run the command again");
 }
 
+// The path names a model that must be compiled first.
+static mlx_status_t not_compiled(const mlx_bundle_t *bundle, const char *what) {
+  const size_t length = strlen(bundle->path) - (mlx_ends_with(bundle->path, ".gguf") ? 5 : 0);
+  return mlx_status_hint(
+      mlx_error(MLX_UNSUPPORTED, "'%s' is %s: only compiled bundles (.mlxb) are opened here", bundle->path,
+                what),
+      "compile it: mlxcel compile %s -o %.*s.mlxb", bundle->path, (int)length, bundle->path);
+}
+
 static mlx_status_t open_archive(mlx_bundle_t *bundle) {
   MLX_TRY(mlx_file_stamp(bundle->path, &bundle->stamp));
   MLX_TRY(mlx_map_file(bundle->path, &bundle->whole));
   MLX_TRY(check_unchanged(bundle));
+  if (bundle->whole.size >= 4 && !memcmp(bundle->whole.data, "GGUF", 4))
+    return not_compiled(bundle, "a GGUF file");
+  MLX_TRY(mlx_lfs_check(bundle->path, bundle->whole.data, bundle->whole.size));
   return mlx_status_hint(read_archive(bundle), DAMAGED);
 }
 
@@ -99,8 +111,12 @@ static mlx_status_t open_archive(mlx_bundle_t *bundle) {
 bool mlx_bundle_is_file(const mlx_bundle_t *bundle) { return bundle->part_count > 0; }
 
 static mlx_status_t missing(const mlx_bundle_t *bundle, const char *name) {
-  return mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s/%s' does not exist", bundle->path, name),
-                         "the bundle is incomplete: compile or pull it again");
+  return mlx_status_hint(
+      mlx_error(MLX_NOT_FOUND, "'%s/%s' does not exist", bundle->path, name),
+      mlx_is_weights_file(name)
+          ? "compile or pull the bundle again; if it was compiled with --no-weights: mlxcel "
+            "verify --no-weights"
+          : "the bundle is incomplete: compile or pull it again");
 }
 
 bool mlx_bundle_has(const mlx_bundle_t *bundle, const char *name) {
@@ -144,6 +160,8 @@ mlx_status_t mlx_bundle_open_unparsed(const char *path, mlx_bundle_t **out_bundl
   while (length > 1 && path[length - 1] == '/') --length;
   mlx_status_t status = mlx_copy_text(path, length, &bundle->path);
   if (!status && !mlx_is_dir(path)) status = open_archive(bundle);
+  if (!status && !mlx_bundle_has(bundle, MLX_BUNDLE_MANIFEST) && mlx_bundle_has(bundle, "config.json"))
+    status = not_compiled(bundle, "a Hugging Face directory");
   if (!status)
     status = read_raw(bundle, MLX_BUNDLE_MANIFEST, MLX_MAX_MANIFEST, &bundle->text, &bundle->length);
   if (status) {
@@ -318,23 +336,24 @@ typedef struct listed_bytes {
   const char *path, *shown;
   bool is_part;  // of the single-file form; else the whole of |path|
   uint64_t offset, size;
+  const mlx_digest_watch_t *watch;
 } listed_bytes_t;
 
 static mlx_status_t check_sha256(mlx_cache_t *cache, const listed_bytes_t *b) {
   char hex[MLX_DIGEST_HEX];
   if (!cache)
-    MLX_TRY(mlx_digest_part(b->path, b->offset, b->size, hex));
+    MLX_TRY(mlx_digest_part(b->path, b->offset, b->size, b->watch, hex));
   else if (!b->is_part)
-    MLX_TRY(mlx_cache_digest_file(cache, b->path, hex));
+    MLX_TRY(mlx_cache_digest_file(cache, b->path, b->watch, hex));
   else
-    MLX_TRY(mlx_cache_digest_part(cache, b->path, b->offset, b->size, hex));
+    MLX_TRY(mlx_cache_digest_part(cache, b->path, b->offset, b->size, b->watch, hex));
   return compare_digest(b->shown, "SHA-256", hex, b->file->sha256);
 }
 
 static mlx_status_t check_tree(mlx_cache_t *cache, const listed_bytes_t *b) {
   char hex[MLX_DIGEST_HEX];
-  MLX_TRY(cache ? mlx_cache_tree_digest_part(cache, b->path, b->offset, b->size, hex)
-                : mlx_tree_digest_part(b->path, b->offset, b->size, 0, hex));
+  MLX_TRY(cache ? mlx_cache_tree_digest_part(cache, b->path, b->offset, b->size, b->watch, hex)
+                : mlx_tree_digest_part(b->path, b->offset, b->size, 0, b->watch, hex));
   return compare_digest(b->shown, "tree digest", hex, b->file->tree);
 }
 
@@ -352,22 +371,25 @@ static mlx_status_t check_bytes(mlx_cache_t *cache, check_kind_t kind, const lis
 }
 
 static mlx_status_t check_path(mlx_cache_t *cache, check_kind_t kind, const mlx_bundle_file_t *file,
-                               const char *path) {
+                               const char *path, const mlx_digest_watch_t *watch) {
   mlx_file_stamp_t stamp;
   MLX_TRY(mlx_file_stamp(path, &stamp));
-  const listed_bytes_t bytes = {.file = file, .path = path, .shown = path, .size = stamp.size};
+  const listed_bytes_t bytes = {
+      .file = file, .path = path, .shown = path, .size = stamp.size, .watch = watch};
   return check_bytes(cache, kind, &bytes);
 }
 
 static mlx_status_t check_part(mlx_cache_t *cache, check_kind_t kind, const mlx_bundle_t *bundle,
-                               const mlx_bundle_file_t *file, const part_t *part) {
+                               const mlx_bundle_file_t *file, const part_t *part,
+                               const mlx_digest_watch_t *watch) {
   const mlx_bundle_display_path_t shown = mlx_bundle_display_path(bundle, file->name);
   const listed_bytes_t bytes = {.file = file,
                                 .path = bundle->path,
                                 .shown = shown.text,
                                 .is_part = true,
                                 .offset = part->offset,
-                                .size = part->size};
+                                .size = part->size,
+                                .watch = watch};
   MLX_TRY(check_bytes(cache, kind, &bytes));
   return check_unchanged(bundle);  // so the file just hashed by its path is the one mapped
 }
@@ -389,38 +411,48 @@ static mlx_status_t not_listed(const mlx_bundle_t *bundle, const char *name) {
 }
 
 // Hashes the file, ignoring cached digests.
-static mlx_status_t check_uncached(const mlx_bundle_t *bundle, const mlx_bundle_file_t *file) {
+static mlx_status_t check_uncached(const mlx_bundle_t *bundle, const mlx_bundle_file_t *file,
+                                   const mlx_digest_watch_t *watch) {
   char *path;
   if (!mlx_bundle_has(bundle, file->name)) return missing(bundle, file->name);
   if (mlx_bundle_is_file(bundle))
-    return check_part(NULL, COMPLETE, bundle, file, find_part(bundle, file->name));
+    return check_part(NULL, COMPLETE, bundle, file, find_part(bundle, file->name), watch);
   MLX_TRY(mlx_join_path(bundle->path, file->name, &path));
-  mlx_status_t status = check_path(NULL, COMPLETE, file, path);
+  mlx_status_t status = check_path(NULL, COMPLETE, file, path, watch);
   mlx_free(path);
   return status;
 }
 
-// Fails on a bundle file that the manifest does not list: the runtime might read it, but no digest covers it.
-static mlx_status_t refuse_unlisted(void *user, const char *name) {
+// Fails on a bundle file that the manifest does not list, because no digest covers it, and on one that is not
+// a regular file: reading a FIFO would wait for a writer.
+static mlx_status_t check_name(void *user, const char *name) {
   const mlx_bundle_t *bundle = user;
-  const bool is_listable =
-      strcmp(name, MLX_BUNDLE_MANIFEST) && strcmp(name, MLX_BUNDLE_SIGNATURE) && mlx_is_bundle_file(name);
-  return !is_listable || mlx_manifest_file(&bundle->manifest, name) ? NULL : not_listed(bundle, name);
+  if (!mlx_is_bundle_file(name)) return NULL;
+  const bool is_own = !strcmp(name, MLX_BUNDLE_MANIFEST) || !strcmp(name, MLX_BUNDLE_SIGNATURE);
+  if (!is_own && !mlx_manifest_file(&bundle->manifest, name)) return not_listed(bundle, name);
+  if (mlx_bundle_has(bundle, name)) return NULL;
+  return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "'%s/%s' is not a regular file", bundle->path, name),
+                         DAMAGED);
 }
 
-// Weights may be missing. Other files may be missing if not every target needs them and at least one target
-// is complete.
-static bool may_be_missing(const mlx_bundle_t *bundle, const char *name) {
+mlx_status_t mlx_bundle_check_names(mlx_bundle_t *bundle) {
+  for (size_t i = 0; i < bundle->part_count; ++i) MLX_TRY(check_name(bundle, bundle->parts[i].name));
+  return mlx_bundle_is_file(bundle) ? NULL : mlx_list_dir(bundle->path, check_name, bundle);
+}
+
+// A file may be missing if not every target needs it and at least one target is complete. With
+// |may_lack_weights|, weights may always be missing.
+static bool may_be_missing(const mlx_bundle_t *bundle, const char *name, bool may_lack_weights) {
   const mlx_manifest_t *m = &bundle->manifest;
   bool all_need_it = true, one_is_complete = false;
-  if (mlx_is_weights_file(name)) return true;
+  if (may_lack_weights && mlx_is_weights_file(name)) return true;
   for (size_t i = 0; i < m->variant_count; ++i) {
     bool complete = true;
     all_need_it = all_need_it && mlx_manifest_needs(m, m->variants[i].target, name);
     for (size_t j = 0; j < m->file_count && complete; ++j) {
       const char *other = m->files[j].name;
-      complete = mlx_is_weights_file(other) || !mlx_manifest_needs(m, m->variants[i].target, other) ||
-                 mlx_bundle_has(bundle, other);
+      complete = (may_lack_weights && mlx_is_weights_file(other)) ||
+                 !mlx_manifest_needs(m, m->variants[i].target, other) || mlx_bundle_has(bundle, other);
     }
     one_is_complete = one_is_complete || complete;
   }
@@ -439,21 +471,21 @@ static mlx_status_t find_by_digest(mlx_bundle_t *bundle, const mlx_bundle_file_t
   mlx_free(*out_path);
   *out_path = NULL;
   mlx_cache_release(&bundle->weights_entry);
-  return cache_of(bundle) ? mlx_cache_find_file(bundle->cache, MLX_WEIGHTS_KIND, file->sha256,
-                                                &bundle->weights_entry, out_path)
-                          : NULL;
+  return file->tree[0] && cache_of(bundle) ? mlx_cache_find_file(bundle->cache, MLX_WEIGHTS_KIND, file->tree,
+                                                                 &bundle->weights_entry, out_path)
+                                           : NULL;
 }
 
 // Reports a note about a file that may be missing. Weights found by digest are checked.
 static mlx_status_t check_missing(mlx_bundle_t *bundle, const mlx_bundle_file_t *file,
-                                  const mlx_report_t *report) {
+                                  const mlx_digest_watch_t *watch, const mlx_report_t *report) {
   char *path;
   if (!mlx_is_weights_file(file->name)) {
     mlx_report_note(report, "%s: missing, not checked: code for another target", file->name);
     return NULL;
   }
   MLX_TRY(find_by_digest(bundle, file, &path));
-  mlx_status_t status = path ? check_path(NULL, COMPLETE, file, path) : NULL;
+  mlx_status_t status = path ? check_path(NULL, COMPLETE, file, path, watch) : NULL;
   if (!status && path)
     mlx_report_note(report, "%s: not in the bundle, found by digest: %s", file->name, path);
   if (!status && !path)
@@ -464,22 +496,21 @@ static mlx_status_t check_missing(mlx_bundle_t *bundle, const mlx_bundle_file_t 
   return status;
 }
 
-mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, const mlx_report_t *report) {
+mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, bool may_lack_weights, const mlx_report_t *report) {
   const mlx_manifest_t *m = &bundle->manifest;
   mlx_status_t status = NULL;
   MLX_TRY(mlx_bundle_require_digests(bundle));
-  for (size_t i = 0; i < bundle->part_count; ++i) MLX_TRY(refuse_unlisted(bundle, bundle->parts[i].name));
-  if (!mlx_bundle_is_file(bundle)) MLX_TRY(mlx_list_dir(bundle->path, refuse_unlisted, bundle));
+  MLX_TRY(mlx_bundle_check_names(bundle));
   for (size_t i = 0; i < m->file_count && !status; ++i) {
     const mlx_bundle_file_t *file = &m->files[i];
-    const bool is_missing = !mlx_bundle_has(bundle, file->name) && may_be_missing(bundle, file->name);
+    const bool is_missing =
+        !mlx_bundle_has(bundle, file->name) && may_be_missing(bundle, file->name, may_lack_weights);
     mlx_meter_t meter;
     char title[128];
     snprintf(title, sizeof title, "checking %.100s", file->name);
     mlx_meter_begin(&meter, report, title, 0);
-    const mlx_digest_watch_t watch = mlx_meter_watch(&meter), *previous = mlx_digest_set_watch(&watch);
-    status = is_missing ? check_missing(bundle, file, report) : check_uncached(bundle, file);
-    mlx_digest_set_watch(previous);
+    const mlx_digest_watch_t watch = mlx_meter_watch(&meter);
+    status = is_missing ? check_missing(bundle, file, &watch, report) : check_uncached(bundle, file, &watch);
   }
   mlx_report_done(report);
   return status;
@@ -560,7 +591,7 @@ mlx_status_t mlx_bundle_read(mlx_bundle_t *bundle, const char *name, size_t max_
 }
 
 static mlx_status_t map_path(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, const char *path,
-                             mlx_map_t *out_view) {
+                             const mlx_digest_watch_t *watch, mlx_map_t *out_view) {
   mlx_file_stamp_t before, after;
   mlx_map_t *map = &bundle->maps[bundle->map_count];
   if (bundle->map_count == MAX_PARTS)
@@ -568,7 +599,7 @@ static mlx_status_t map_path(mlx_bundle_t *bundle, const mlx_bundle_file_t *file
   MLX_TRY(mlx_file_stamp(path, &before));
   MLX_TRY(mlx_map_file(path, map));
   ++bundle->map_count;
-  MLX_TRY(check_path(cache_of(bundle), FOR_USE, file, path));
+  MLX_TRY(check_path(cache_of(bundle), FOR_USE, file, path, watch));
   MLX_TRY(mlx_file_stamp(path, &after));
   if (!mlx_file_stamp_same_content(&before, &after))
     return mlx_error(MLX_IO, "'%s' changed while it was being read", path);
@@ -586,10 +617,11 @@ static mlx_status_t no_weights(const mlx_bundle_t *bundle, const mlx_bundle_file
       file->sha256, bundle->manifest.source);
 }
 
-static mlx_status_t map_by_digest(mlx_bundle_t *bundle, const mlx_bundle_file_t *file, mlx_map_t *out_view) {
+static mlx_status_t map_by_digest(mlx_bundle_t *bundle, const mlx_bundle_file_t *file,
+                                  const mlx_digest_watch_t *watch, mlx_map_t *out_view) {
   char *path;
   MLX_TRY(find_by_digest(bundle, file, &path));
-  mlx_status_t status = path ? map_path(bundle, file, path, out_view) : no_weights(bundle, file);
+  mlx_status_t status = path ? map_path(bundle, file, path, watch, out_view) : no_weights(bundle, file);
   mlx_free(path);
   return status;
 }
@@ -612,24 +644,27 @@ static mlx_status_t copy_code(mlx_bundle_t *bundle, const char *name, mlx_map_t 
   return status;
 }
 
-static mlx_status_t map_weights(mlx_bundle_t *bundle, const char *name, mlx_map_t *out_view) {
+static mlx_status_t map_weights(mlx_bundle_t *bundle, const char *name, const mlx_digest_watch_t *watch,
+                                mlx_map_t *out_view) {
   const mlx_bundle_file_t *file = mlx_manifest_file(&bundle->manifest, name);
   if (!file) return not_listed(bundle, name);
-  if (!mlx_bundle_has(bundle, name)) return map_by_digest(bundle, file, out_view);
+  if (!mlx_bundle_has(bundle, name)) return map_by_digest(bundle, file, watch, out_view);
   if (mlx_bundle_is_file(bundle)) {
     const part_t *part = find_part(bundle, name);
-    MLX_TRY(check_part(cache_of(bundle), FOR_USE, bundle, file, part));
+    MLX_TRY(check_part(cache_of(bundle), FOR_USE, bundle, file, part, watch));
     *out_view = (mlx_map_t){.data = bundle->whole.data + part->offset, .size = (size_t)part->size};
     return NULL;
   }
   char *path;
   MLX_TRY(mlx_join_path(bundle->path, name, &path));
-  mlx_status_t status = map_path(bundle, file, path, out_view);
+  mlx_status_t status = map_path(bundle, file, path, watch, out_view);
   mlx_free(path);
   return status;
 }
 
-mlx_status_t mlx_bundle_map(mlx_bundle_t *bundle, const char *name, mlx_map_t *out_view) {
+mlx_status_t mlx_bundle_map(mlx_bundle_t *bundle, const char *name, const mlx_digest_watch_t *watch,
+                            mlx_map_t *out_view) {
   *out_view = (mlx_map_t){0};
-  return mlx_is_weights_file(name) ? map_weights(bundle, name, out_view) : copy_code(bundle, name, out_view);
+  return mlx_is_weights_file(name) ? map_weights(bundle, name, watch, out_view)
+                                   : copy_code(bundle, name, out_view);
 }

@@ -63,17 +63,21 @@ mlx_status_t mlx_bundle_read(mlx_bundle_t *bundle, const char *name, size_t max_
 // Returns a view of one file that is valid until the bundle is closed. Weights are mapped, other files are
 // copied to memory. Weights are not hashed again if their file stamp has not changed since the last check.
 // Weights that the manifest lists but the bundle lacks are looked up by digest: first as DIGEST.irpa beside
-// the bundle, then in the cache.
-mlx_status_t mlx_bundle_map(mlx_bundle_t *bundle, const char *name, mlx_map_t *out_view) MLX_MUST_USE;
+// the bundle, then in the cache. |watch| observes the hashing of weights; NULL for none.
+mlx_status_t mlx_bundle_map(mlx_bundle_t *bundle, const char *name, const mlx_digest_watch_t *watch,
+                            mlx_map_t *out_view) MLX_MUST_USE;
 
 // Fails if the manifest lists no files. Older compilers wrote such manifests; their bundles cannot be
 // verified.
 mlx_status_t mlx_bundle_require_digests(const mlx_bundle_t *bundle) MLX_MUST_USE;
-// Reads and hashes every file of the bundle, ignoring cached digests. Fails on a bundle file that the
-// manifest does not list, and on a listed file that is missing. Two kinds of files may be missing: weights,
-// and code of one target if the code of another target is complete. Reports a note for each of those; weights
-// found by digest are checked where they are. |report| may be NULL.
-mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, const mlx_report_t *report) MLX_MUST_USE;
+// Fails on a bundle file that the manifest does not list or that is not a regular file. Reads no file.
+mlx_status_t mlx_bundle_check_names(mlx_bundle_t *bundle) MLX_MUST_USE;
+// mlx_bundle_check_names, then reads and hashes every file of the bundle, ignoring cached digests. Fails on a
+// listed file that is missing. Two kinds of files may be missing: weights with |may_lack_weights|, and the
+// files of one target if another target is complete. Reports a note for each of those; weights found by
+// digest are checked where they are. |report| may be NULL.
+mlx_status_t mlx_bundle_check_all(mlx_bundle_t *bundle, bool may_lack_weights,
+                                  const mlx_report_t *report) MLX_MUST_USE;
 
 // Appends a signature to a single-file bundle, or replaces the one at its end. Afterwards the caller may only
 // close the bundle.
@@ -83,7 +87,8 @@ mlx_status_t mlx_bundle_put_signature(mlx_bundle_t *bundle, const char *text, si
 
 // Decides whether the code of this bundle may run: this machine compiled it, or a trusted key signed its
 // manifest. Any other bundle is an error, unless |allow_unsigned| is set: then *|out_trusted| is false.
-// |allow_unsigned| does not disable digest checks, and a signature that does not match stays an error.
+// |allow_unsigned| does not disable digest checks, and a signature that does not match stays an error. Fails
+// as mlx_bundle_check_names does, so that `run` and `verify` agree.
 mlx_status_t mlx_bundle_check_trust(mlx_bundle_t *bundle, bool allow_unsigned,
                                     bool *out_trusted) MLX_MUST_USE;
 

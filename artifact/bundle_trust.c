@@ -56,7 +56,8 @@ static mlx_status_t check_manifest(mlx_bundle_t *bundle, bool allow_unsigned, bo
 
 mlx_status_t mlx_bundle_check_trust(mlx_bundle_t *bundle, bool allow_unsigned, bool *out_trusted) {
   MLX_TRY(mlx_bundle_require_digests(bundle));  // without digests, a signed manifest does not cover the code
-  return check_manifest(bundle, allow_unsigned, out_trusted);
+  MLX_TRY(check_manifest(bundle, allow_unsigned, out_trusted));
+  return mlx_bundle_check_names(bundle);
 }
 
 mlx_status_t mlx_bundle_trusted_origin(const char *path, bool allow_unsigned,

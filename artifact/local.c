@@ -9,6 +9,7 @@
 #include "artifact/manifest.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_writer.h"
 #include "base/leftover.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -50,17 +51,14 @@ static mlx_status_t open_folder(bool create, char **out_folder) {
 // ----------------------------------------------------------------------------------------------------------
 // Writing
 
-static mlx_status_t put_weights(mlx_text_t *json, const char *manifest, size_t length) {
+static mlx_status_t put_weights(mlx_json_writer_t *json, const char *manifest, size_t length) {
   mlx_manifest_t parsed;
-  const char *comma = "";
   MLX_TRY(mlx_manifest_read(MLX_BUNDLE_MANIFEST, manifest, length, &parsed));
-  mlx_text_puts(json, ", \"weights\": [");
+  mlx_json_begin_list(json, "weights", MLX_JSON_ONE_LINE);
   for (size_t i = 0; i < parsed.file_count; ++i) {
-    if (!mlx_is_weights_file(parsed.files[i].name)) continue;
-    mlx_text_printf(json, "%s\"%s\"", comma, parsed.files[i].sha256);
-    comma = ", ";
+    if (mlx_is_weights_file(parsed.files[i].name)) mlx_json_put_text(json, NULL, parsed.files[i].tree);
   }
-  mlx_text_puts(json, "]");
+  mlx_json_end(json);
   return NULL;
 }
 
@@ -84,11 +82,13 @@ static mlx_status_t write_record(const char *path, const mlx_text_t *json) {
 static mlx_status_t add_bundle(const char *folder, const char *key, const char *manifest, size_t length) {
   char *path;
   mlx_text_t json = {0};
+  mlx_json_writer_t writer = {.out = &json};
   const mlx_manifest_origin_t origin = mlx_manifest_origin(manifest, length);
   MLX_TRY(mlx_format(&path, "%s/%s" ENDING, folder, key));
-  mlx_text_puts(&json, "{\"source\": ");
-  mlx_text_json_string(&json, origin.source, strlen(origin.source));
-  mlx_text_puts(&json, "}\n");
+  mlx_json_begin_object(&writer, NULL, MLX_JSON_ONE_LINE);
+  mlx_json_put_text(&writer, "source", origin.source);
+  mlx_json_end(&writer);
+  mlx_text_puts(&json, "\n");
   mlx_status_t status = mlx_text_finish(&json);
   if (!status && !mlx_is_file(path)) status = write_record(path, &json);
   mlx_text_clear(&json);
@@ -100,12 +100,14 @@ static mlx_status_t add_thin_bundle(const char *folder, const char *key, const c
                                     const char *bundle) {
   char hex[MLX_DIGEST_HEX], *real, *path = NULL;
   mlx_text_t json = {0};
+  mlx_json_writer_t writer = {.out = &json};
   MLX_TRY(absolute_path(bundle, &real));
   mlx_digest_bytes(real, strlen(real), hex);
-  mlx_text_puts(&json, "{\"bundle\": ");
-  mlx_text_json_string(&json, real, strlen(real));
-  mlx_status_t status = put_weights(&json, manifest, length);
-  mlx_text_puts(&json, "}\n");
+  mlx_json_begin_object(&writer, NULL, MLX_JSON_ONE_LINE);
+  mlx_json_put_text(&writer, "bundle", real);
+  mlx_status_t status = put_weights(&writer, manifest, length);
+  mlx_json_end(&writer);
+  mlx_text_puts(&json, "\n");
   if (!status) status = mlx_text_finish(&json);
   if (!status) status = mlx_format(&path, "%s/%s+%.16s" ENDING, folder, key, hex);
   if (!status) status = write_record(path, &json);

@@ -17,11 +17,10 @@ mlx_status_t mlx_local_add(const char *manifest, size_t length, const char *thin
 // Sets *|out_found| if the bundle with this manifest is recorded.
 mlx_status_t mlx_local_find(const char *manifest, size_t length, bool *out_found) MLX_MUST_USE;
 
-// Calls |visit| with every weights file that a recorded bundle without weights needs, by its SHA-256.
+// Calls |visit| with every weights file that a recorded bundle without weights needs, by its tree digest.
 // |missing|: nothing is at the recorded path |bundle|, so the bundle was moved or removed. Leaves out bundles
 // that another file replaced. Stops at the first error.
-typedef mlx_status_t (*mlx_local_visit_fn_t)(void *user, const char *bundle, const char *sha256,
-                                             bool missing);
+typedef mlx_status_t (*mlx_local_visit_fn_t)(void *user, const char *bundle, const char *tree, bool missing);
 mlx_status_t mlx_local_needed_weights(mlx_local_visit_fn_t visit, void *user) MLX_MUST_USE;
 
 #endif  // MLXCEL_ARTIFACT_LOCAL_H_

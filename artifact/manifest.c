@@ -5,123 +5,134 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/json_writer.h"
 #include "base/meter.h"
 #include "base/text.h"
-
-#define OUTER "  "      // indent of the manifest's own fields
-#define INNER "      "  // indent of a target's fields
 
 // ----------------------------------------------------------------------------------------------------------
 // Writing
 
-static void put_text(mlx_text_t *json, const char *indent, const char *key, const char *value) {
-  mlx_text_printf(json, "%s\"%s\": ", indent, key);
-  mlx_text_json_string(json, value, strlen(value));
-  mlx_text_puts(json, ",\n");
-}
-
-static void put_int(mlx_text_t *json, const char *indent, const char *key, int64_t value) {
-  mlx_text_printf(json, "%s\"%s\": %lld,\n", indent, key, (long long)value);
-}
-
-static void put_bool(mlx_text_t *json, const char *key, bool value) {
-  mlx_text_printf(json, INNER "\"%s\": %s,\n", key, value ? "true" : "false");
-}
-
-static void put_steps(mlx_text_t *json, const mlx_variant_t *variant) {
-  mlx_text_puts(json, INNER "\"steps\": [");
+static void put_steps(mlx_json_writer_t *json, const mlx_variant_t *variant) {
+  mlx_json_begin_list(json, "steps", MLX_JSON_ONE_LINE);
   for (size_t i = 0; i < variant->step_count; ++i) {
-    mlx_text_printf(json, "%s[%lld, %lld]", i ? ", " : "", (long long)variant->steps[i].tokens,
-                    (long long)variant->steps[i].wanted);
+    mlx_json_begin_list(json, NULL, MLX_JSON_ONE_LINE);
+    mlx_json_put_int(json, NULL, variant->steps[i].tokens);
+    mlx_json_put_int(json, NULL, variant->steps[i].wanted);
+    mlx_json_end(json);
   }
-  mlx_text_puts(json, "],\n");
+  mlx_json_end(json);
 }
 
-static void put_names(mlx_text_t *json, const char *key, const char names[][16], size_t count) {
-  mlx_text_printf(json, INNER "\"%s\": [", key);
-  for (size_t i = 0; i < count; ++i) mlx_text_printf(json, "%s\"%s\"", i ? ", " : "", names[i]);
-  mlx_text_puts(json, "],\n");
+static void put_names(mlx_json_writer_t *json, const char *key, const char names[][16], size_t count) {
+  mlx_json_begin_list(json, key, MLX_JSON_ONE_LINE);
+  for (size_t i = 0; i < count; ++i) mlx_json_put_text(json, NULL, names[i]);
+  mlx_json_end(json);
 }
 
-static void put_ops(mlx_text_t *json, const mlx_variant_t *variant) {
-  mlx_text_puts(json, INNER "\"ops\": [");
+static void put_ops(mlx_json_writer_t *json, const mlx_variant_t *variant) {
+  mlx_json_begin_list(json, "ops", MLX_JSON_LINES);
   for (size_t i = 0; i < variant->op_count; ++i) {
     const mlx_variant_op_t *op = &variant->ops[i];
-    mlx_text_printf(json, "%s\n" INNER "  {\"op\": \"%s\", \"count\": %lld, \"decode\": \"%s\", ",
-                    i ? "," : "", op->op, (long long)op->count, op->decode);
-    mlx_text_printf(json, "\"prefill\": \"%s\", \"bytes\": %lld}", op->prefill, (long long)op->bytes);
+    mlx_json_begin_object(json, NULL, MLX_JSON_ONE_LINE);
+    mlx_json_put_text(json, "op", op->op);
+    mlx_json_put_int(json, "count", op->count);
+    mlx_json_put_text(json, "decode", op->decode);
+    mlx_json_put_text(json, "prefill", op->prefill);
+    mlx_json_put_int(json, "bytes", op->bytes);
+    mlx_json_end(json);
   }
-  mlx_text_puts(json, variant->op_count ? "\n" INNER "],\n" : "],\n");
+  mlx_json_end(json);
 }
 
-static void put_variant(mlx_text_t *json, const mlx_variant_t *variant) {
-  mlx_text_puts(json, "    {\n");
-  put_text(json, INNER, "target", variant->target);
-  put_text(json, INNER, "cpu", variant->cpu);
-  put_text(json, INNER, "dtype", variant->dtype);
-  put_text(json, INNER, "kv", variant->kv);
-  put_text(json, INNER, "activations", variant->activations);
-  put_text(json, INNER, "module", variant->module);
-  put_text(json, INNER, "weights", variant->weights);
+static void put_variant(mlx_json_writer_t *json, const mlx_variant_t *variant) {
+  mlx_json_begin_object(json, NULL, MLX_JSON_LINES);
+  mlx_json_put_text(json, "target", variant->target);
+  mlx_json_put_text(json, "cpu", variant->cpu);
+  mlx_json_put_text(json, "dtype", variant->dtype);
+  if (variant->format_count)
+    put_names(json, "formats", (const char(*)[16])variant->formats, variant->format_count);
+  mlx_json_put_text(json, "kv", variant->kv);
+  mlx_json_put_text(json, "activations", variant->activations);
+  mlx_json_put_text(json, "module", variant->module);
+  mlx_json_put_text(json, "weights", variant->weights);
   put_steps(json, variant);
-  put_int(json, INNER, "burst", variant->burst);
-  put_bool(json, "ragged", variant->ragged);
-  put_bool(json, "samples", variant->samples);
-  put_bool(json, "fixed_rows", variant->fixed_rows);
-  put_int(json, INNER, "chunk_positions", variant->chunk_positions);
-  put_int(json, INNER, "page_bytes", variant->page_bytes);
-  if (variant->window_page_bytes) put_int(json, INNER, "window_page_bytes", variant->window_page_bytes);
-  put_int(json, INNER, "kv_row", variant->kv_row);
-  put_int(json, INNER, "hidden", variant->hidden);
+  mlx_json_put_int(json, "burst", variant->burst);
+  mlx_json_put_bool(json, "ragged", variant->ragged);
+  mlx_json_put_bool(json, "samples", variant->samples);
+  mlx_json_put_bool(json, "fixed_rows", variant->fixed_rows);
+  mlx_json_put_int(json, "chunk_positions", variant->chunk_positions);
+  mlx_json_put_int(json, "page_bytes", variant->page_bytes);
+  if (variant->window_page_bytes) mlx_json_put_int(json, "window_page_bytes", variant->window_page_bytes);
+  if (variant->recurrent_bytes) mlx_json_put_int(json, "recurrent_bytes", variant->recurrent_bytes);
+  mlx_json_put_int(json, "kv_row", variant->kv_row);
+  mlx_json_put_int(json, "hidden", variant->hidden);
   put_names(json, "kernels", (const char(*)[16])variant->kernels, variant->kernel_count);
-  put_text(json, INNER, "kernels_digest", variant->kernels_digest);
+  mlx_json_put_text(json, "kernels_digest", variant->kernels_digest);
   put_ops(json, variant);
   if (variant->level_count)
     put_names(json, "levels", (const char(*)[16])variant->levels, variant->level_count);
-  put_int(json, INNER, "driver", variant->driver);
-  put_int(json, INNER, "state_bytes", variant->state_bytes);
-  if (variant->window) put_int(json, INNER, "window", variant->window);
-  mlx_text_printf(json, INNER "\"kv_bytes\": %lld\n    }", (long long)variant->kv_bytes);
+  mlx_json_put_int(json, "driver", variant->driver);
+  mlx_json_put_int(json, "state_bytes", variant->state_bytes);
+  if (variant->window) mlx_json_put_int(json, "window", variant->window);
+  mlx_json_put_int(json, "kv_bytes", variant->kv_bytes);
+  mlx_json_end(json);
 }
 
-static void put_files(mlx_text_t *json, const mlx_manifest_t *m) {
-  mlx_text_puts(json, "  \"files\": [");
-  for (size_t i = 0; i < m->file_count; ++i) {
-    mlx_text_printf(json, "%s\n    {\"name\": \"%s\", \"size\": %lld, \"sha256\": \"%s\"", i ? "," : "",
-                    m->files[i].name, (long long)m->files[i].size, m->files[i].sha256);
-    if (m->files[i].tree[0]) mlx_text_printf(json, ", \"tree\": \"%s\"", m->files[i].tree);
-    mlx_text_puts(json, "}");
+static void put_embedding(mlx_json_writer_t *json, const mlx_manifest_embedding_t *e) {
+  mlx_json_begin_object(json, "embedding", MLX_JSON_ONE_LINE);
+  mlx_json_put_text(json, "pooling", e->pooling);
+  mlx_json_put_bool(json, "encoder", e->encoder);
+  mlx_json_put_bool(json, "normalize", e->normalize);
+  if (e->labels) {
+    mlx_json_put_int(json, "labels", e->labels);
+    mlx_json_put_bool(json, "sigmoid", e->sigmoid);
+    mlx_json_put_bool(json, "typed", e->typed);
   }
-  mlx_text_puts(json, m->file_count ? "\n  ]\n" : "]\n");
+  if (e->headless) mlx_json_put_bool(json, "headless", true);
+  mlx_json_put_text(json, "query", e->query);
+  mlx_json_put_text(json, "document", e->document);
+  mlx_json_end(json);
+}
+
+static void put_files(mlx_json_writer_t *json, const mlx_manifest_t *m) {
+  mlx_json_begin_list(json, "files", MLX_JSON_LINES);
+  for (size_t i = 0; i < m->file_count; ++i) {
+    mlx_json_begin_object(json, NULL, MLX_JSON_ONE_LINE);
+    mlx_json_put_text(json, "name", m->files[i].name);
+    mlx_json_put_int(json, "size", m->files[i].size);
+    mlx_json_put_text(json, "sha256", m->files[i].sha256);
+    if (m->files[i].tree[0]) mlx_json_put_text(json, "tree", m->files[i].tree);
+    mlx_json_end(json);
+  }
+  mlx_json_end(json);
 }
 
 mlx_status_t mlx_manifest_write(const mlx_manifest_t *m, char **out_json, size_t *out_length) {
-  mlx_text_t json = {0};
-  mlx_text_puts(&json, "{\n");
-  put_text(&json, OUTER, "format", MLX_BUNDLE_FORMAT);
-  put_int(&json, OUTER, "contract", m->contract);
-  put_text(&json, OUTER, "iree", m->iree);
-  put_text(&json, OUTER, "compiler", m->compiler);
-  put_text(&json, OUTER, "compiler_digest", m->compiler_digest);
-  put_text(&json, OUTER, "architecture", m->architecture);
-  put_text(&json, OUTER, "source", m->source);
-  put_text(&json, OUTER, "source_digest", m->source_digest);
-  put_text(&json, OUTER, "license", m->license);
-  put_int(&json, OUTER, "vocab", m->vocab);
-  if (m->parameters) put_int(&json, OUTER, "parameters", m->parameters);
-  put_int(&json, OUTER, "context", m->context);
-  mlx_text_puts(&json, "  \"eos\": [");
-  for (size_t i = 0; i < m->eos_count; ++i) mlx_text_printf(&json, "%s%d", i ? ", " : "", m->eos[i]);
-  mlx_text_puts(&json, "],\n  \"targets\": [\n");
-  for (size_t i = 0; i < m->variant_count; ++i) {
-    if (i) mlx_text_puts(&json, ",\n");
-    put_variant(&json, &m->variants[i]);
-  }
-  mlx_text_puts(&json, "\n  ],\n");
+  mlx_text_t text = {0};
+  mlx_json_writer_t json = {.out = &text};
+  mlx_json_begin_object(&json, NULL, MLX_JSON_LINES);
+  mlx_json_put_text(&json, "format", MLX_BUNDLE_FORMAT);
+  mlx_json_put_int(&json, "contract", m->contract);
+  mlx_json_put_text(&json, "iree", m->iree);
+  mlx_json_put_text(&json, "compiler", m->compiler);
+  mlx_json_put_text(&json, "compiler_digest", m->compiler_digest);
+  mlx_json_put_text(&json, "architecture", m->architecture);
+  mlx_json_put_text(&json, "source", m->source);
+  mlx_json_put_text(&json, "source_digest", m->source_digest);
+  mlx_json_put_text(&json, "license", m->license);
+  mlx_json_put_int(&json, "vocab", m->vocab);
+  if (m->parameters) mlx_json_put_int(&json, "parameters", m->parameters);
+  mlx_json_put_int(&json, "context", m->context);
+  mlx_json_put_ints(&json, "eos", m->eos, m->eos_count);
+  if (m->embedding.pooling[0]) put_embedding(&json, &m->embedding);
+  mlx_json_begin_list(&json, "targets", MLX_JSON_LINES);
+  for (size_t i = 0; i < m->variant_count; ++i) put_variant(&json, &m->variants[i]);
+  mlx_json_end(&json);
   put_files(&json, m);
-  mlx_text_puts(&json, "}\n");
-  mlx_status_t status = mlx_text_take(&json, out_json, out_length);
-  mlx_text_clear(&json);
+  mlx_json_end(&json);
+  mlx_text_puts(&text, "\n");
+  mlx_status_t status = mlx_text_take(&text, out_json, out_length);
+  mlx_text_clear(&text);
   return status;
 }
 
@@ -275,26 +286,31 @@ static mlx_status_t read_pool(const mlx_json_t *json, yyjson_val *object, mlx_va
                 row = (variant->kv_row ? variant->kv_row : 1) * number;
   if (variant->window_page_bytes % row)
     return mlx_json_error(json, "window_page_bytes", "is not a multiple of a row of the KV pool");
+  if (variant->recurrent_bytes > (int64_t)1 << 40 || variant->recurrent_bytes % row)
+    return mlx_json_error(json, "recurrent_bytes", "is too large, or not a multiple of a row of the KV pool");
   return variant->page_bytes % row
              ? mlx_json_error(json, "page_bytes", "is not a multiple of a row of the KV pool")
              : NULL;
 }
 
+#define PLAIN "abcdefghijklmnopqrstuvwxyz0123456789_-"
+#define PLAIN_FORMAT "ABCDEFGHIJKLMNOPQRSTUVWXYZ " PLAIN  // "GPTQ 4-bit"
+
 // Names are printed, and the name of a level is part of a file name.
-static bool is_plain_name(const char *name, size_t size) {
-  size_t length = name ? strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") : 0;
+static bool is_plain_name(const char *name, const char *characters, size_t size) {
+  size_t length = name ? strspn(name, characters) : 0;
   return length && !name[length] && length < size;
 }
 
-static mlx_status_t read_names(const mlx_json_t *json, yyjson_val *object, const char *key, size_t capacity,
-                               char out[][16], size_t *out_count) {
+static mlx_status_t read_names(const mlx_json_t *json, yyjson_val *object, const char *key,
+                               const char *characters, size_t capacity, char out[][16], size_t *out_count) {
   yyjson_val *list = mlx_json_find(object, key), *item;
   size_t index, count;
   if (!list) return NULL;
   if (!yyjson_is_arr(list) || yyjson_arr_size(list) > capacity)
     return mlx_json_error(json, key, "is not a list or has too many items");
   yyjson_arr_foreach(list, index, count, item) {
-    if (!is_plain_name(yyjson_get_str(item), 16))
+    if (!is_plain_name(yyjson_get_str(item), characters, 16))
       return mlx_json_error(json, key, "contains a value that is not a plain name");
     snprintf(out[index], 16, "%s", yyjson_get_str(item));
   }
@@ -305,7 +321,7 @@ static mlx_status_t read_names(const mlx_json_t *json, yyjson_val *object, const
 static mlx_status_t read_name(const mlx_json_t *json, yyjson_val *object, const char *key, char out[16]) {
   const char *text;
   MLX_TRY(mlx_json_string(json, object, key, &text));
-  if (!is_plain_name(text, 16)) return mlx_json_error(json, key, "is not a plain name");
+  if (!is_plain_name(text, PLAIN, 16)) return mlx_json_error(json, key, "is not a plain name");
   snprintf(out, 16, "%s", text);
   return NULL;
 }
@@ -329,7 +345,7 @@ static mlx_status_t read_ops(const mlx_json_t *json, yyjson_val *object, mlx_var
 }
 
 static mlx_status_t read_levels(const mlx_json_t *json, yyjson_val *object, mlx_variant_t *variant) {
-  MLX_TRY(read_names(json, object, "levels", MLX_MAX_LEVELS, variant->levels, &variant->level_count));
+  MLX_TRY(read_names(json, object, "levels", PLAIN, MLX_MAX_LEVELS, variant->levels, &variant->level_count));
   const bool portable = !strcmp(variant->target, MLX_TARGET_PORTABLE);
   if (portable && !variant->level_count)
     return mlx_json_error(json, "levels", "is empty, but the target is " MLX_TARGET_PORTABLE);
@@ -362,6 +378,8 @@ static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx
   }
   MLX_TRY(read_text(json, object, "cpu", variant->cpu, sizeof variant->cpu));
   MLX_TRY(read_text_or(json, object, "dtype", "f32", variant->dtype, sizeof variant->dtype));
+  MLX_TRY(read_names(json, object, "formats", PLAIN_FORMAT, MLX_MAX_FORMATS, variant->formats,
+                     &variant->format_count));
   MLX_TRY(read_text_or(json, object, "kv", "f32", variant->kv, sizeof variant->kv));
   MLX_TRY(
       read_text_or(json, object, "activations", "f32", variant->activations, sizeof variant->activations));
@@ -371,7 +389,8 @@ static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx
   MLX_TRY(read_bool(json, object, "ragged", &variant->ragged));
   MLX_TRY(read_bool(json, object, "samples", &variant->samples));
   MLX_TRY(read_bool(json, object, "fixed_rows", &variant->fixed_rows));
-  MLX_TRY(read_names(json, object, "kernels", MLX_MAX_KERNELS, variant->kernels, &variant->kernel_count));
+  MLX_TRY(
+      read_names(json, object, "kernels", PLAIN, MLX_MAX_KERNELS, variant->kernels, &variant->kernel_count));
   MLX_TRY(read_text_or(json, object, "kernels_digest", "", variant->kernels_digest,
                        sizeof variant->kernels_digest));
   MLX_TRY(read_ops(json, object, variant));
@@ -381,6 +400,7 @@ static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx
   MLX_TRY(read_bytes(json, object, "kv_bytes", &variant->kv_bytes));
   MLX_TRY(read_bytes(json, object, "window", &variant->window));
   MLX_TRY(read_bytes(json, object, "window_page_bytes", &variant->window_page_bytes));
+  MLX_TRY(read_bytes(json, object, "recurrent_bytes", &variant->recurrent_bytes));
   MLX_TRY(read_pool(json, object, variant));
   ++m->variant_count;
   return NULL;
@@ -484,6 +504,35 @@ static mlx_status_t read_format(const mlx_json_t *json, mlx_manifest_t *m) {
       &origin);
 }
 
+// A prompt may have line breaks. It is not printed.
+static mlx_status_t read_prompt(const mlx_json_t *json, yyjson_val *object, const char *key,
+                                char out[MLX_MAX_PROMPT]) {
+  const char *value;
+  MLX_TRY(mlx_json_string(json, object, key, &value));
+  if (strlen(value) >= MLX_MAX_PROMPT) return mlx_json_error(json, key, "is too long");
+  snprintf(out, MLX_MAX_PROMPT, "%s", value);
+  return NULL;
+}
+
+static mlx_status_t read_embedding(const mlx_json_t *json, yyjson_val *object, mlx_manifest_embedding_t *e) {
+  static const char *const poolings[] = {"mean", "cls", "last", "max"};
+  bool known = false;
+  if (!object) return NULL;
+  MLX_TRY(read_text(json, object, "pooling", e->pooling, sizeof e->pooling));
+  for (size_t i = 0; i < sizeof poolings / sizeof *poolings; ++i) known |= !strcmp(e->pooling, poolings[i]);
+  if (!known) return mlx_json_error(json, "pooling", "is not mean, cls, last or max");
+  MLX_TRY(read_bool(json, object, "encoder", &e->encoder));
+  MLX_TRY(read_bool(json, object, "normalize", &e->normalize));
+  if (mlx_json_find(object, "labels")) {
+    MLX_TRY(mlx_json_int(json, object, "labels", 1, 1 << 20, &e->labels));
+    MLX_TRY(read_bool(json, object, "sigmoid", &e->sigmoid));
+    MLX_TRY(read_bool(json, object, "typed", &e->typed));
+  }
+  if (mlx_json_find(object, "headless")) MLX_TRY(read_bool(json, object, "headless", &e->headless));
+  MLX_TRY(read_prompt(json, object, "query", e->query));
+  return read_prompt(json, object, "document", e->document);
+}
+
 static mlx_status_t read_fields(const mlx_json_t *json, mlx_manifest_t *m) {
   const int64_t max = 1 << 30;
   yyjson_val *root = json->root;
@@ -502,6 +551,7 @@ static mlx_status_t read_fields(const mlx_json_t *json, mlx_manifest_t *m) {
   int64_t eos[MLX_MAX_EOS];
   MLX_TRY(read_list(json, root, "eos", MLX_MAX_EOS, 0, max, eos, &m->eos_count));
   for (size_t i = 0; i < m->eos_count; ++i) m->eos[i] = (int32_t)eos[i];
+  MLX_TRY(read_embedding(json, mlx_json_find(root, "embedding"), &m->embedding));
   MLX_TRY(read_variants(json, m));
   return read_files(json, m);
 }
@@ -598,6 +648,13 @@ mlx_kernels_text_t mlx_variant_kernels_text(const mlx_variant_t *variant) {
 mlx_levels_text_t mlx_variant_levels_text(const mlx_variant_t *variant) {
   mlx_levels_text_t out = {""};
   join_names((const char(*)[16])variant->levels, variant->level_count, out.text, sizeof out.text);
+  return out;
+}
+
+mlx_formats_text_t mlx_variant_formats_text(const mlx_variant_t *variant) {
+  mlx_formats_text_t out;
+  snprintf(out.text, sizeof out.text, "%s", variant->dtype);
+  join_names((const char(*)[16])variant->formats, variant->format_count, out.text, sizeof out.text);
   return out;
 }
 

@@ -30,7 +30,8 @@
 #define MLX_MAX_STEP 65536  // largest N of a step_N function
 #define MLX_MAX_BUCKETS 8
 #define MLX_MAX_EOS 16
-#define MLX_MAX_KERNELS 8
+#define MLX_MAX_KERNELS 16
+#define MLX_MAX_FORMATS 16
 #define MLX_MAX_OPS 48
 #define MLX_MAX_LEVELS 8
 #define MLX_MAX_TARGETS 8
@@ -64,11 +65,13 @@ typedef struct mlx_step_size {
 
 // Code for one target.
 typedef struct mlx_variant {
-  char target[64];                // "cpu:host", "cpu:x86-64-v3", "cpu:portable", "cuda:sm_90"
-  char cpu[MLX_DIGEST_HEX];       // for cpu:host, mlx_cpu_identity of the compiling machine; otherwise empty
-  char dtype[16];                 // of weights: "f32", "bf16", "f16", "quantized", "q4_1"
-  char kv[8];                     // of the KV cache: "f32", "bf16", "f16", "q8"
-  char activations[8];            // "f32", or the 16-bit dtype that prefill rounds them to
+  char target[64];           // "cpu:host", "cpu:x86-64-v3", "cpu:portable", "cuda:sm_90"
+  char cpu[MLX_DIGEST_HEX];  // for cpu:host, mlx_cpu_identity of the compiling machine; otherwise empty
+  char dtype[16];            // of weights: "f32", "bf16", "f16", "quantized", "q4_1"
+  char formats[MLX_MAX_FORMATS][16];  // of the weights in the archive, the one with the most bytes first:
+  size_t format_count;                // "Q4_K", "F32"; none in bundles of older compilers
+  char kv[8];                         // of the KV cache: "f32", "bf16", "f16", "q8"
+  char activations[8];                // "f32", or the 16-bit dtype that prefill rounds them to
   char module[MLX_BUNDLE_NAME];   // file with the code; unused by a portable target, which has one per level
   char weights[MLX_BUNDLE_NAME];  // the weights archive that the code was compiled for
   mlx_step_size_t steps[MLX_MAX_BUCKETS];  // the step_N functions, N ascending
@@ -80,6 +83,7 @@ typedef struct mlx_variant {
   int64_t chunk_positions;    // positions in a chunk of generic attention; 0 if there is none
   int64_t page_bytes;         // one page of the KV pool: the layers that window pages do not have
   int64_t window_page_bytes;  // one window page: the layers with a sliding window; 0: there are none
+  int64_t recurrent_bytes;    // the recurrent state of one sequence; 0: the network has no recurrent layer
   int64_t kv_row;             // innermost dimension of the KV pool, whose dtype is |kv|; 0: a vector of i32
   int64_t hidden;             // hidden size
   char kernels[MLX_MAX_KERNELS][16];  // linked kernels: "decode", "linear"; other ops use the generic path
@@ -99,6 +103,20 @@ typedef struct mlx_variant {
                         // layer that sees the most. Without window pages, in all layers. 0: a layer sees all
 } mlx_variant_t;
 
+#define MLX_MAX_PROMPT 1024  // bytes of a prompt, with its NUL
+
+// How an embedding model makes vectors of texts.
+typedef struct mlx_manifest_embedding {
+  char pooling[8];  // "mean", "cls", "last" or "max"; empty: a decoder without such settings
+  bool encoder;     // it computes whole texts and generates no tokens
+  bool normalize;   // vectors have the Euclidean norm 1
+  int64_t labels;   // scores of a text, instead of a vector; 0: none
+  bool sigmoid;     // a score is the sigmoid of what the module computes
+  bool typed;       // the second text of a pair has token type 1: IDs after the vocabulary (layout.h)
+  bool headless;    // a decoder without an LM head: it generates no tokens either
+  char query[MLX_MAX_PROMPT], document[MLX_MAX_PROMPT];  // put before a text; may be empty
+} mlx_manifest_embedding_t;
+
 typedef struct mlx_manifest {
   int64_t contract;
   char iree[16];       // IREE version that the modules need: "3.13"; empty if unknown
@@ -114,6 +132,7 @@ typedef struct mlx_manifest {
   int64_t context;           // longest text that the code supports, in positions
   int32_t eos[MLX_MAX_EOS];  // end-of-text tokens
   size_t eos_count;
+  mlx_manifest_embedding_t embedding;
   mlx_variant_t variants[MLX_MAX_TARGETS];  // at least one; targets are unique
   size_t variant_count;
   mlx_bundle_file_t files[MLX_MAX_BUNDLE_FILES];  // empty in bundles of older compilers
@@ -180,6 +199,12 @@ typedef struct mlx_kernels_text {
   char text[MLX_MAX_KERNELS * 18];
 } mlx_kernels_text_t;
 mlx_kernels_text_t mlx_variant_kernels_text(const mlx_variant_t *variant);
+
+// "Q4_K, Q6_K, F32": the formats of a target's weights; its dtype if they are unknown.
+typedef struct mlx_formats_text {
+  char text[MLX_MAX_FORMATS * 18];
+} mlx_formats_text_t;
+mlx_formats_text_t mlx_variant_formats_text(const mlx_variant_t *variant);
 
 // "cuda:sm_90, cpu:portable": the targets of a bundle.
 typedef struct mlx_targets_text {

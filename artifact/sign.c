@@ -257,7 +257,7 @@ static mlx_status_t sign_subject(const subject_t *subject, const mlx_sign_option
   char *comment = NULL, *text = NULL;
   size_t length;
   mlx_status_t status = NULL;
-  if (subject->bundle) status = mlx_bundle_check_all(subject->bundle, options->report);
+  if (subject->bundle) status = mlx_bundle_check_all(subject->bundle, true, options->report);
   if (!status && !options->trusted_comment) {
     status = mlx_format(&comment, "timestamp:%lld\tfile:%s\thashed", signing_time(),
                         mlx_file_name(subject->path).text);
@@ -308,7 +308,8 @@ static mlx_status_t verify_subject(const subject_t *subject, const mlx_verify_op
                                                 options->key_name, options->key, out_signer)
                           : mlx_trust_check(&subject->data, signature_path, text, length, out_signer);
   }
-  if (!status && subject->bundle) status = mlx_bundle_check_all(subject->bundle, options->report);
+  if (!status && subject->bundle)
+    status = mlx_bundle_check_all(subject->bundle, options->may_lack_weights, options->report);
   mlx_free(text);
   return status;
 }

@@ -48,6 +48,7 @@ typedef struct mlx_verify_options {
   const mlx_public_key_t *key;  // NULL for any trusted key
   const char *key_name;         // of |key|
   const char *signature_path;   // NULL for the default place
+  bool may_lack_weights;        // of a bundle: they are elsewhere, and checked only if they are found
   const mlx_report_t *report;   // may be NULL
 } mlx_verify_options_t;
 

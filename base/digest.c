@@ -75,33 +75,23 @@ void mlx_digest_bytes(const void *bytes, size_t length, char out_hex[MLX_DIGEST_
 // ----------------------------------------------------------------------------------------------------------
 // Files
 
-static _Thread_local const mlx_digest_watch_t *current_watch;
-
-const mlx_digest_watch_t *mlx_digest_set_watch(const mlx_digest_watch_t *watch) {
-  const mlx_digest_watch_t *previous = current_watch;
-  current_watch = watch;
-  return previous;
-}
-
-void mlx_digest_notify(uint64_t done, uint64_t total) {
-  if (current_watch) current_watch->on_bytes(current_watch->user, done, total);
-}
-
 typedef struct file_digest {
   mlx_digest_t digest;
   uint64_t size;
+  const mlx_digest_watch_t *watch;
 } file_digest_t;
 
 static mlx_status_t digest_piece(void *user, const char *bytes, size_t length) {
   file_digest_t *file = user;
   mlx_digest_add(&file->digest, bytes, length);
-  mlx_digest_notify(file->digest.length, file->size);
+  mlx_digest_notify(file->watch, file->digest.length, file->size);
   return NULL;
 }
 
-mlx_status_t mlx_digest_file(const char *path, char out_hex[MLX_DIGEST_HEX]) {
+mlx_status_t mlx_digest_file(const char *path, const mlx_digest_watch_t *watch,
+                             char out_hex[MLX_DIGEST_HEX]) {
   int fd;
-  file_digest_t file;
+  file_digest_t file = {.watch = watch};
   MLX_TRY(mlx_open_file(path, &fd, &file.size));
   mlx_digest_begin(&file.digest);
   mlx_status_t status = mlx_read_pieces(fd, path, digest_piece, &file);
@@ -111,7 +101,8 @@ mlx_status_t mlx_digest_file(const char *path, char out_hex[MLX_DIGEST_HEX]) {
 }
 
 // The file is read, not mapped: a file that is truncated meanwhile is an error instead of SIGBUS.
-mlx_status_t mlx_digest_part(const char *path, uint64_t offset, uint64_t size, char out_hex[MLX_DIGEST_HEX]) {
+mlx_status_t mlx_digest_part(const char *path, uint64_t offset, uint64_t size,
+                             const mlx_digest_watch_t *watch, char out_hex[MLX_DIGEST_HEX]) {
   uint8_t buffer[16 << 10];
   mlx_digest_t digest;
   mlx_digest_begin(&digest);
@@ -131,7 +122,7 @@ mlx_status_t mlx_digest_part(const char *path, uint64_t offset, uint64_t size, c
     mlx_digest_add(&digest, buffer, (size_t)length);
     offset += (uint64_t)length;
     size -= (uint64_t)length;
-    mlx_digest_notify(total - size, total);
+    mlx_digest_notify(watch, total - size, total);
   }
   close(fd);
   if (!status) mlx_digest_end(&digest, out_hex);

@@ -1,5 +1,5 @@
-// SHA-256 of bytes, fields and files, and tree digests of large files. The digests identify cache entries,
-// compilers, source files and the files of a bundle.
+// SHA-256 of bytes, fields and files, and tree digests of files. SHA-256 identifies the files of a bundle, as
+// registries and hubs do. Tree digests identify compilers, source files and the files of the cache.
 //
 // Threads: a digest belongs to one thread at a time; the other functions may be called from any thread.
 #ifndef MLXCEL_BASE_DIGEST_H_
@@ -29,44 +29,40 @@ void mlx_digest_end_bytes(mlx_digest_t *digest, uint8_t out[MLX_DIGEST_BYTES]);
 
 // One-shot digest of |bytes|.
 void mlx_digest_bytes(const void *bytes, size_t length, char out_hex[MLX_DIGEST_HEX]);
-mlx_status_t mlx_digest_file(const char *path, char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
-// Digest of |size| bytes at |offset| of a file; an error if the file is shorter.
-mlx_status_t mlx_digest_part(const char *path, uint64_t offset, uint64_t size,
-                             char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
 
-// Observes the functions that hash a file. They call |on_bytes| on the calling thread, many times per second,
-// with the bytes hashed so far and the bytes of the whole file or part.
+// Observes a function that hashes a file; NULL for none. The function calls |on_bytes| on the calling thread,
+// many times per second, with the bytes hashed so far and the bytes of the whole file or part.
 typedef struct mlx_digest_watch {
   void (*on_bytes)(void *user, uint64_t done, uint64_t total);
   void *user;
 } mlx_digest_watch_t;
-// Sets the watch of the calling thread, which is borrowed until it is replaced; NULL for none. Returns the
-// previous one, so that a caller can restore it.
-const mlx_digest_watch_t *mlx_digest_set_watch(const mlx_digest_watch_t *watch);
-void mlx_digest_notify(uint64_t done, uint64_t total);  // calls the watch of this thread, if there is one
+static inline void mlx_digest_notify(const mlx_digest_watch_t *watch, uint64_t done, uint64_t total) {
+  if (watch) watch->on_bytes(watch->user, done, total);
+}
+mlx_status_t mlx_digest_file(const char *path, const mlx_digest_watch_t *watch,
+                             char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
+// Digest of |size| bytes at |offset| of a file; an error if the file is shorter.
+mlx_status_t mlx_digest_part(const char *path, uint64_t offset, uint64_t size,
+                             const mlx_digest_watch_t *watch, char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
 
 // ---- tree digests (base/tree_digest.c) ----
 
-// The tree digest of a file: SHA-256 over the concatenated SHA-256 digests (32 bytes each) of its 4 MiB
-// chunks, of which the last may be shorter. SHA-256 of a whole file runs on one thread; chunks are hashed by
-// several threads.
-#define MLX_TREE_CHUNK ((uint64_t)4 << 20)  // bytes
+// The tree digest of a file: SHA-256 over the concatenated SHA-256 digests (32 bytes each) of its 64 KiB
+// chunks, of which the last may be shorter. SHA-256 of a whole file is one long chain. Chunks are
+// independent: several threads hash them, and on a CPU without SHA instructions each thread hashes up to 16
+// at once.
+#define MLX_TREE_CHUNK ((uint64_t)64 << 10)  // bytes
 // Tree digest of |size| bytes at |offset| of a file, with at most |threads| threads; 0 is one per CPU.
 mlx_status_t mlx_tree_digest_part(const char *path, uint64_t offset, uint64_t size, int threads,
-                                  char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
+                                  const mlx_digest_watch_t *watch, char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
 
-// SHA-256 and tree digest of a file, computed together while it is written front to back.
-typedef struct mlx_file_digests {
-  char sha256[MLX_DIGEST_HEX], tree[MLX_DIGEST_HEX];
-} mlx_file_digests_t;
+// The tree digest of bytes that come front to back.
+typedef struct mlx_tree_hasher {
+  mlx_digest_t chunk, root;  // of the incomplete chunk, and of the digests of the chunks before
+} mlx_tree_hasher_t;
 
-typedef struct mlx_file_hasher {
-  mlx_sha256_pair_fn_t add_blocks;
-  mlx_digest_t whole, chunk, tree;  // of the file, of its current chunk, of the digests of the chunks before
-} mlx_file_hasher_t;
-
-void mlx_file_hasher_begin(mlx_file_hasher_t *hasher);
-void mlx_file_hasher_add(mlx_file_hasher_t *hasher, const void *bytes, size_t length);
-void mlx_file_hasher_end(mlx_file_hasher_t *hasher, mlx_file_digests_t *out_digests);
+void mlx_tree_hasher_begin(mlx_tree_hasher_t *hasher);
+void mlx_tree_hasher_add(mlx_tree_hasher_t *hasher, const void *bytes, size_t length);
+void mlx_tree_hasher_end(mlx_tree_hasher_t *hasher, char out_hex[MLX_DIGEST_HEX]);
 
 #endif  // MLXCEL_BASE_DIGEST_H_

@@ -2,6 +2,7 @@
 #include "base/file.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -16,6 +17,7 @@
 #include "base/fault.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/unfinished.h"
 
 #define READ_BYTES (1u << 20)
 #define HUGE_BYTES ((size_t)2 << 20)
@@ -102,6 +104,15 @@ static const char *kind_of(mode_t mode) {
 
 static mlx_status_t not_regular(const char *path, const char *kind) {
   return mlx_error(MLX_INVALID_INPUT, "'%s' is %s, not a regular file", path, kind);
+}
+
+mlx_status_t mlx_lfs_check(const char *path, const void *bytes, size_t size) {
+  static const char start[] = "version https://git-lfs.github.com/spec/";
+  if (size < sizeof start - 1 || memcmp(bytes, start, sizeof start - 1)) return NULL;
+  return mlx_status_hint(
+      mlx_error(MLX_INVALID_INPUT,
+                "'%s' is a git-LFS pointer, not the file itself: it was cloned without git-LFS", path),
+      "fetch the file: run `git lfs install` once, then `git lfs pull` in that folder");
 }
 
 // O_NONBLOCK: without it, opening a FIFO waits for a writer. It does not change how a regular file is read.
@@ -233,7 +244,10 @@ static mlx_status_t open_writer(const char *path, int mode, mlx_writer_t *out_wr
   *out_writer = (mlx_writer_t){.fd = -1};
   MLX_TRY(mlx_copy_text(path, strlen(path), &out_writer->path));
   out_writer->fd = calls->open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-  if (out_writer->fd >= 0) return NULL;
+  if (out_writer->fd >= 0) {
+    out_writer->unfinished = mlx_unfinished_add(path);
+    return NULL;
+  }
   mlx_status_t status = mlx_io_error("create", path);
   mlx_free(out_writer->path);
   out_writer->path = NULL;
@@ -277,6 +291,7 @@ mlx_status_t mlx_writer_close(mlx_writer_t *writer) {
   if (calls->close(writer->fd) && !status) status = mlx_io_error("close", writer->path);
   writer->fd = -1;
   if (status) calls->unlink(writer->path);
+  mlx_unfinished_remove(writer->unfinished);
   mlx_free(writer->path);
   writer->path = NULL;
   return status;
@@ -286,6 +301,7 @@ void mlx_writer_abandon(mlx_writer_t *writer) {
   if (!writer->path) return;
   calls->close(writer->fd);
   calls->unlink(writer->path);
+  mlx_unfinished_remove(writer->unfinished);
   mlx_free(writer->path);
   *writer = (mlx_writer_t){.fd = -1};
 }
@@ -585,10 +601,22 @@ mlx_status_t mlx_named_path(const char *path, char **out_path) {
   return named ? mlx_copy_text(path, strlen(path), out_path) : mlx_real_path(path, out_path);
 }
 
-mlx_status_t mlx_executable_folder(char **out_folder) {
+// For a program, dladdr returns the name by which it was started, which may be relative to another folder. On
+// Windows, /proc/self/exe is the file that has this code (base/windows/text.c).
+static mlx_status_t find_own_file(char **out_path) {
+#ifndef _WIN32
+  Dl_info info;
+  const bool found = dladdr((const void *)(uintptr_t)mlx_own_folder, &info) && info.dli_fname;
+  if (found && !strncmp(mlx_file_name(info.dli_fname).text, "libmlxcel.", 10))
+    return mlx_real_path(info.dli_fname, out_path);
+#endif
+  return mlx_real_path("/proc/self/exe", out_path);
+}
+
+mlx_status_t mlx_own_folder(char **out_folder) {
   *out_folder = NULL;
   char *self;
-  mlx_status_t status = mlx_real_path("/proc/self/exe", &self);
+  mlx_status_t status = find_own_file(&self);
   if (mlx_status_code(status) == MLX_OUT_OF_MEMORY) return status;
   mlx_status_free(status);
   if (!self) return NULL;

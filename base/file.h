@@ -37,6 +37,9 @@ typedef struct mlx_map {
 mlx_status_t mlx_map_file(const char *path, mlx_map_t *out_map) MLX_MUST_USE;
 void mlx_unmap(mlx_map_t *map);
 
+// Fails if the content of the file |path| is a git-LFS pointer: a short text in place of a large file.
+mlx_status_t mlx_lfs_check(const char *path, const void *bytes, size_t size) MLX_MUST_USE;
+
 // Reads a descriptor to its end, piece by piece; |name| is for errors. An error from |piece| ends the
 // reading.
 typedef mlx_status_t (*mlx_piece_fn_t)(void *user, const char *bytes, size_t length);
@@ -75,6 +78,7 @@ typedef struct mlx_writer {
   char *path;  // owned
   uint64_t offset;
   uint64_t flushed;  // bytes that the system was told to write to the disk
+  int unfinished;    // number of base/unfinished.h
 } mlx_writer_t;
 mlx_status_t mlx_writer_open(const char *path, mlx_writer_t *out_writer) MLX_MUST_USE;
 mlx_status_t mlx_writer_write(mlx_writer_t *writer, const void *bytes, size_t length) MLX_MUST_USE;
@@ -112,8 +116,9 @@ mlx_status_t mlx_real_path(const char *path, char **out_path) MLX_MUST_USE;
 mlx_status_t mlx_named_path(const char *path, char **out_path) MLX_MUST_USE;
 bool mlx_is_absolute(const char *path);
 bool mlx_is_path(const char *text);  // contains a slash (on Windows a slash or a backslash)
-// The folder of the running executable; NULL in *|out_folder| if the system does not report it.
-mlx_status_t mlx_executable_folder(char **out_folder) MLX_MUST_USE;
+// The folder of the file that has this code: the running program, or libmlxcel in another program. NULL in
+// *|out_folder| if the system does not report it.
+mlx_status_t mlx_own_folder(char **out_folder) MLX_MUST_USE;
 
 // True for a relative path that stays below its start: no "..", no empty components, no backslashes or
 // control characters.

@@ -7,6 +7,7 @@
 #include <yyjson.h>
 
 #include "base/status.h"
+#include "base/text.h"
 
 // A parsed document. Release with mlx_json_close.
 typedef struct mlx_json {
@@ -22,6 +23,9 @@ mlx_status_t mlx_json_parse(const char *name, const char *bytes, size_t length,
 // The same, but the root may also be an array.
 mlx_status_t mlx_json_parse_any(const char *name, const char *bytes, size_t length,
                                 mlx_json_t *out_json) MLX_MUST_USE;
+// mlx_json_parse for files that Python wrote: numbers may also be Infinity, -Infinity or NaN.
+mlx_status_t mlx_json_parse_python(const char *name, const char *bytes, size_t length,
+                                   mlx_json_t *out_json) MLX_MUST_USE;
 void mlx_json_close(mlx_json_t *json);
 
 // Lookups in |object|, a value inside |json|. A missing key and a JSON null give NULL, the fallback, or an
@@ -39,6 +43,9 @@ mlx_status_t mlx_json_string(const mlx_json_t *json, yyjson_val *object, const c
                              const char **out) MLX_MUST_USE;
 mlx_status_t mlx_json_string_or(const mlx_json_t *json, yyjson_val *object, const char *key,
                                 const char *fallback, const char **out) MLX_MUST_USE;
+
+// Appends |value| as JSON text. Fails if this or an earlier append to |out| failed.
+mlx_status_t mlx_json_put(yyjson_val *value, mlx_text_t *out) MLX_MUST_USE;
 
 // "NAME: field 'KEY' WHAT", for checks that the caller does itself.
 mlx_status_t mlx_json_error(const mlx_json_t *json, const char *key, const char *what) MLX_MUST_USE;

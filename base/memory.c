@@ -6,6 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 static const mlx_memory_calls_t system_calls = {.resize = realloc, .release = free};
 static const mlx_memory_calls_t *memory_calls = &system_calls;
 
@@ -13,6 +17,12 @@ void mlx_memory_set_calls(const mlx_memory_calls_t *calls) { memory_calls = call
 
 void mlx_free(void *ptr) {
   if (ptr) memory_calls->release(ptr);
+}
+
+void mlx_memory_trim(void) {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 uint64_t mlx_physical_memory(void) {

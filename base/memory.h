@@ -1,6 +1,6 @@
 // Memory: allocations go through a table of functions, so that a test can make the Nth one fail. Sizes use
-// checked arithmetic, so that a count from a file cannot overflow. Only statuses allocate directly, because
-// they must work when memory is exhausted.
+// checked arithmetic, so that a count from a file cannot overflow. Two parts allocate directly: statuses,
+// because they must work when memory is exhausted, and the POSIX calls of base/windows/.
 #ifndef MLXCEL_BASE_MEMORY_H_
 #define MLXCEL_BASE_MEMORY_H_
 
@@ -35,6 +35,10 @@ mlx_status_t mlx_copy_text(const char *text, size_t length, char **out_text) MLX
 mlx_status_t mlx_format(char **out_text, const char *fmt, ...) MLX_PRINTF(2, 3) MLX_MUST_USE;
 
 void mlx_free(void *ptr);
+
+// Gives freed memory back to the system, where the allocator keeps it otherwise (glibc). Takes milliseconds:
+// call it after much was freed.
+void mlx_memory_trim(void);
 
 uint64_t mlx_physical_memory(void);  // bytes of RAM; UINT64_MAX if unknown
 

@@ -5,7 +5,6 @@
 
 #include "base/clock.h"
 
-#define SILENT 0.3     // seconds at the start without a report
 #define INTERVAL 0.1   // seconds between two reports
 #define SMOOTHING 0.1  // weight of the newest sample in the reported speed
 
@@ -16,6 +15,15 @@ mlx_bytes_text_t mlx_bytes_show(uint64_t bytes) {
   while (value >= 1000 && unit + 1 < sizeof units / sizeof *units) value /= 1000, ++unit;
   mlx_bytes_text_t out;
   snprintf(out.text, sizeof out.text, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+  return out;
+}
+
+mlx_left_text_t mlx_left_show(double seconds) {
+  mlx_left_text_t out = {""};
+  if (seconds >= 120)
+    snprintf(out.text, sizeof out.text, ", %.0f min left", seconds / 60);
+  else if (seconds > 0)
+    snprintf(out.text, sizeof out.text, ", %.0f s left", seconds);
   return out;
 }
 
@@ -37,8 +45,7 @@ void mlx_meter_show(mlx_meter_t *meter, uint64_t done) {
   // After a report, the end is reported too, however soon it comes.
   const bool is_end =
       meter->total && done >= meter->total && meter->last < meter->total && meter->when > meter->start;
-  char left[48] = "";
-  if (now - meter->start < SILENT || (elapsed < INTERVAL && !is_end)) return;
+  if (now - meter->start < MLX_METER_SILENT || (elapsed < INTERVAL && !is_end)) return;
   if (elapsed >= INTERVAL)
     measure(meter, done, elapsed);
   else
@@ -49,12 +56,9 @@ void mlx_meter_show(mlx_meter_t *meter, uint64_t done) {
     return;
   }
   const double seconds = meter->speed > 0 ? (double)(meter->total - done) / meter->speed : 0;
-  if (seconds >= 120)
-    snprintf(left, sizeof left, ", %.0f min left", seconds / 60);
-  else if (seconds > 0)
-    snprintf(left, sizeof left, ", %.0f s left", seconds);
   mlx_report_progress(meter->report, "%s: %s of %s, %s/s%s", meter->title, mlx_bytes_show(done).text,
-                      mlx_bytes_show(meter->total).text, mlx_bytes_show((uint64_t)meter->speed).text, left);
+                      mlx_bytes_show(meter->total).text, mlx_bytes_show((uint64_t)meter->speed).text,
+                      mlx_left_show(seconds).text);
 }
 
 void mlx_meter_end(mlx_meter_t *meter) { mlx_report_done(meter->report); }

@@ -13,6 +13,14 @@ typedef struct mlx_bytes_text {
 } mlx_bytes_text_t;
 mlx_bytes_text_t mlx_bytes_show(uint64_t bytes);
 
+// ", 12 s left", ", 3 min left": the end of a progress text; empty if |seconds| is not positive.
+typedef struct mlx_left_text {
+  char text[48];
+} mlx_left_text_t;
+mlx_left_text_t mlx_left_show(double seconds);
+
+#define MLX_METER_SILENT 0.3  // seconds at the start of work without a report
+
 // Belongs to one thread. Everything is borrowed until mlx_meter_end.
 typedef struct mlx_meter {
   const mlx_report_t *report;  // may be NULL

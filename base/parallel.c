@@ -1,8 +1,8 @@
 // Runs independent pieces of work on several threads. See parallel.h.
 #include "base/parallel.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
+#include <time.h>
 
 #include "base/cpu.h"
 
@@ -51,4 +51,12 @@ mlx_status_t mlx_parallel(uint64_t count, int workers, mlx_work_t work, void *us
   run_worker(&all[0]);
   for (int i = 1; i < started; ++i) pthread_join(threads[i], NULL);
   return atomic_load(&pieces.failure);
+}
+
+void mlx_wait_for(pthread_cond_t *changed, pthread_mutex_t *mutex, double seconds) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += (long)(seconds * 1e9);
+  if (until.tv_nsec >= 1000000000) until.tv_nsec -= 1000000000, ++until.tv_sec;
+  pthread_cond_timedwait(changed, mutex, &until);
 }

@@ -2,6 +2,7 @@
 #ifndef MLXCEL_BASE_PARALLEL_H_
 #define MLXCEL_BASE_PARALLEL_H_
 
+#include <pthread.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -16,5 +17,8 @@ int mlx_parallel_workers(uint64_t count, int threads);
 // a thread cannot be started, the others do its work. After a failure no further piece is begun, and the
 // first error is returned.
 mlx_status_t mlx_parallel(uint64_t count, int workers, mlx_work_t work, void *user) MLX_MUST_USE;
+
+// Waits for |changed|, |seconds| (below 1) at most. The caller holds |mutex| before and after.
+void mlx_wait_for(pthread_cond_t *changed, pthread_mutex_t *mutex, double seconds);
 
 #endif  // MLXCEL_BASE_PARALLEL_H_

@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-static const uint32_t constants[64] = {
+const uint32_t mlx_sha256_constants[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
     0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
@@ -32,26 +32,34 @@ static void schedule(const uint8_t *block, uint32_t w[64]) {
   }
 }
 
-// The names a to h and the order of operations are those of FIPS 180-4, section 6.2.2.
+// The names a to h and the order of operations are those of FIPS 180-4, section 6.2.2. The names rotate from
+// round to round, so that no word is copied.
+#define ROUND(a, b, c, d, e, f, g, h, i)                                                                  \
+  do {                                                                                                    \
+    h += (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + (g ^ (e & (f ^ g))) + mlx_sha256_constants[i] + \
+         w[i];                                                                                            \
+    d += h;                                                                                               \
+    h += (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) + ((a & b) | (c & (a | b)));                      \
+  } while (0)
+
 void mlx_sha256_portable(uint32_t state[8], const uint8_t *blocks, size_t count) {
   for (; count; --count, blocks += MLX_SHA256_BLOCK) {
     uint32_t w[64], a = state[0], b = state[1], c = state[2], d = state[3], e = state[4], f = state[5],
                     g = state[6], h = state[7];
     schedule(blocks, w);
-    for (int i = 0; i < 64; ++i) {
-      const uint32_t t1 =
-          h + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + ((e & f) ^ (~e & g)) + constants[i] + w[i];
-      const uint32_t t2 = (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
-      h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
+    for (int i = 0; i < 64; i += 8) {
+      ROUND(a, b, c, d, e, f, g, h, i);
+      ROUND(h, a, b, c, d, e, f, g, i + 1);
+      ROUND(g, h, a, b, c, d, e, f, i + 2);
+      ROUND(f, g, h, a, b, c, d, e, i + 3);
+      ROUND(e, f, g, h, a, b, c, d, i + 4);
+      ROUND(d, e, f, g, h, a, b, c, i + 5);
+      ROUND(c, d, e, f, g, h, a, b, i + 6);
+      ROUND(b, c, d, e, f, g, h, a, i + 7);
     }
     state[0] += a, state[1] += b, state[2] += c, state[3] += d;
     state[4] += e, state[5] += f, state[6] += g, state[7] += h;
   }
-}
-
-void mlx_sha256_pair_portable(uint32_t a[8], uint32_t b[8], const uint8_t *blocks, size_t count) {
-  mlx_sha256_portable(a, blocks, count);
-  mlx_sha256_portable(b, blocks, count);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -102,7 +110,8 @@ WITH_SHA static inline void load_block(const uint8_t *block, __m128i w[4]) {
 // The message words and constants of rounds 4 |i| to 4 |i| + 3. Replaces the words by those of four rounds
 // later.
 WITH_SHA static inline __m128i next_words(__m128i w[4], int i) {
-  const __m128i sum = _mm_add_epi32(w[i & 3], _mm_loadu_si128((const __m128i *)(constants + 4 * i)));
+  const __m128i sum =
+      _mm_add_epi32(w[i & 3], _mm_loadu_si128((const __m128i *)(mlx_sha256_constants + 4 * i)));
   const __m128i last = w[(i + 3) & 3], middle = _mm_alignr_epi8(last, w[(i + 2) & 3], 4);
   if (i < 12)
     w[i & 3] =
@@ -125,27 +134,6 @@ WITH_SHA static void fast(uint32_t state[8], const uint8_t *blocks, size_t count
     v = add(v, old);
   }
   store(v, state);
-}
-
-WITH_SHA static void fast_pair(uint32_t a[8], uint32_t b[8], const uint8_t *blocks, size_t count) {
-  vectors_t v = load(a), u = load(b);
-  for (; count; --count, blocks += MLX_SHA256_BLOCK) {
-    const vectors_t old_v = v, old_u = u;
-    __m128i w[4];
-    load_block(blocks, w);
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i) {
-      const __m128i sum = next_words(w, i), high = _mm_shuffle_epi32(sum, 0x0e);
-      v.cdgh = _mm_sha256rnds2_epu32(v.cdgh, v.abef, sum);
-      u.cdgh = _mm_sha256rnds2_epu32(u.cdgh, u.abef, sum);
-      v.abef = _mm_sha256rnds2_epu32(v.abef, v.cdgh, high);
-      u.abef = _mm_sha256rnds2_epu32(u.abef, u.cdgh, high);
-    }
-    v = add(v, old_v);
-    u = add(u, old_u);
-  }
-  store(v, a);
-  store(u, b);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -172,7 +160,7 @@ WITH_SHA2 static void fast(uint32_t state[8], const uint8_t *blocks, size_t coun
     for (int i = 0; i < 4; ++i) w[i] = vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(blocks + 16 * i)));
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) {  // four rounds each
-      const uint32x4_t sum = vaddq_u32(w[i & 3], vld1q_u32(constants + 4 * i)), before = abcd;
+      const uint32x4_t sum = vaddq_u32(w[i & 3], vld1q_u32(mlx_sha256_constants + 4 * i)), before = abcd;
       abcd = vsha256hq_u32(abcd, efgh, sum);
       efgh = vsha256h2q_u32(efgh, before, sum);
       if (i < 12)
@@ -183,15 +171,6 @@ WITH_SHA2 static void fast(uint32_t state[8], const uint8_t *blocks, size_t coun
   }
   vst1q_u32(state, abcd);
   vst1q_u32(state + 4, efgh);
-}
-
-// The same blocks twice, in pieces that stay in the L1 cache.
-static void fast_pair(uint32_t a[8], uint32_t b[8], const uint8_t *blocks, size_t count) {
-  for (size_t part; count; count -= part, blocks += part * MLX_SHA256_BLOCK) {
-    part = count < 128 ? count : 128;
-    fast(a, blocks, part);
-    fast(b, blocks, part);
-  }
 }
 #endif
 
@@ -209,8 +188,4 @@ static bool use_fast(void) {
 mlx_sha256_fn_t mlx_sha256_fastest(const char **out_name) {
   if (out_name) *out_name = use_fast() ? FAST_NAME : "portable C";
   return use_fast() ? fast : mlx_sha256_portable;
-}
-
-mlx_sha256_pair_fn_t mlx_sha256_fastest_pair(void) {
-  return use_fast() ? fast_pair : mlx_sha256_pair_portable;
 }

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/memory.h"
 
@@ -46,27 +47,29 @@ void mlx_text_printf(mlx_text_t *text, const char *fmt, ...) {
 }
 
 void mlx_text_json_string(mlx_text_t *text, const char *bytes, size_t length) {
-  mlx_text_puts(text, "\"");
+  size_t copied = 0;  // the bytes before it are written; those up to i need no escape
+  mlx_text_append(text, "\"", 1);
   for (size_t i = 0; i < length;) {
-    unsigned char c = (unsigned char)bytes[i];
-    int n = mlx_utf8_length(bytes + i, length - i);
-    if (n <= 0) {
-      mlx_text_puts(text, "\\ufffd");
-      i += 1;
+    const unsigned char c = (unsigned char)bytes[i];
+    const int n = c < 0x80 ? 1 : mlx_utf8_length(bytes + i, length - i);
+    if (n > 0 && c != '"' && c != '\\' && c >= 0x20) {
+      i += (size_t)n;
       continue;
     }
-    if (c == '"' || c == '\\') {
-      mlx_text_printf(text, "\\%c", c);
+    mlx_text_append(text, bytes + copied, i - copied);
+    if (n <= 0) {
+      mlx_text_append(text, "\\ufffd", 6);
+    } else if (c == '"' || c == '\\') {
+      mlx_text_append(text, (const char[2]){'\\', (char)c}, 2);
     } else if (c == '\n') {
-      mlx_text_puts(text, "\\n");
-    } else if (c < 0x20) {
-      mlx_text_printf(text, "\\u%04x", c);
+      mlx_text_append(text, "\\n", 2);
     } else {
-      mlx_text_append(text, bytes + i, (size_t)n);
+      mlx_text_printf(text, "\\u%04x", c);
     }
-    i += (size_t)n;
+    copied = ++i;
   }
-  mlx_text_puts(text, "\"");
+  if (copied < length) mlx_text_append(text, bytes + copied, length - copied);
+  mlx_text_append(text, "\"", 1);
 }
 
 void mlx_text_json_number(mlx_text_t *text, const char *format, double value) {
@@ -86,7 +89,11 @@ mlx_status_t mlx_text_finish(mlx_text_t *text) {
 
 mlx_status_t mlx_text_take(mlx_text_t *text, char **out_data, size_t *out_length) {
   *out_data = NULL;
-  MLX_TRY(mlx_text_finish(text));
+  mlx_status_t status = mlx_text_finish(text);
+  if (status) {
+    mlx_text_clear(text);
+    return status;
+  }
   *out_data = text->data;
   if (out_length) *out_length = text->length;
   *text = (mlx_text_t){0};
@@ -144,6 +151,11 @@ static size_t distance(const char *a, size_t a_length, const char *b, size_t b_l
 bool mlx_ends_with(const char *text, const char *end) {
   const size_t length = strlen(text), end_length = strlen(end);
   return length >= end_length && !strcmp(text + length - end_length, end);
+}
+
+bool mlx_ends_with_nocase(const char *text, const char *end) {
+  const size_t length = strlen(text), end_length = strlen(end);
+  return length >= end_length && !strcasecmp(text + length - end_length, end);
 }
 
 const char *mlx_nearest_name(const char *word, const char *const *names) {

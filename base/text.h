@@ -23,7 +23,8 @@ void mlx_text_json_string(mlx_text_t *text, const char *bytes, size_t length);
 void mlx_text_json_number(mlx_text_t *text, const char *format, double value);
 // Fails if any append failed. The text stays owned by |text|.
 mlx_status_t mlx_text_finish(mlx_text_t *text) MLX_MUST_USE;
-// Moves the buffer to the caller (release with mlx_free) and empties |text|. Fails if any append failed.
+// Moves the buffer to the caller (release with mlx_free) and empties |text|. Fails if any append failed;
+// |text| is then empty too.
 mlx_status_t mlx_text_take(mlx_text_t *text, char **out_data, size_t *out_length) MLX_MUST_USE;
 void mlx_text_clear(mlx_text_t *text);
 
@@ -32,6 +33,7 @@ void mlx_text_clear(mlx_text_t *text);
 int mlx_utf8_length(const char *bytes, size_t length);
 
 bool mlx_ends_with(const char *text, const char *end);
+bool mlx_ends_with_nocase(const char *text, const char *end);  // ASCII letters in any case
 
 // The name in |names| (NULL-terminated) with the smallest edit distance to |word|: at most 2 edits, and at
 // most one for every three letters. NULL if there is none.

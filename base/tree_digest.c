@@ -1,9 +1,9 @@
-// Tree digests: threads hash the chunks of a file, then one digest covers the chunks' digests; or both
-// digests of a file are computed while it is written. See digest.h.
+// Tree digests of files. See digest.h.
 //
 // The file is read, not mapped: reading into a small buffer is faster than page faults on first use, and a
 // file that is truncated meanwhile is an error instead of SIGBUS.
 #include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/digest.h"
@@ -11,49 +11,96 @@
 #include "base/memory.h"
 #include "base/parallel.h"
 
-#define BUFFER ((size_t)256 << 10)  // bytes; stays in a core's L2 cache between read and hash
+#define MOST_LANES 16
+#define GROUP_CHUNKS 16  // that a thread reads at a time: they stay in its L2 cache
+#define GROUP (GROUP_CHUNKS * MLX_TREE_CHUNK)
+
+// ----------------------------------------------------------------------------------------------------------
+// Chunks
+
+static void put_digest(const uint32_t *words, size_t stride, uint8_t out[MLX_DIGEST_BYTES]) {
+  for (int i = 0; i < MLX_DIGEST_BYTES; ++i)
+    out[i] = (uint8_t)(words[(size_t)(i / 4) * stride] >> (24 - 8 * (i % 4)));
+}
+
+// The padding of FIPS 180-4, section 5.1.1, is one more block, the same for every chunk.
+static void hash_lanes(mlx_sha256_lanes_t lanes, const uint8_t *bytes, uint8_t (*out)[MLX_DIGEST_BYTES]) {
+  const uint64_t bits = MLX_TREE_CHUNK * 8;
+  uint8_t padding[MLX_SHA256_BLOCK] = {0x80};
+  uint32_t states[8 * MOST_LANES];
+  mlx_digest_t start;
+  mlx_digest_begin(&start);
+  for (size_t i = 0; i < 8 * lanes.lanes; ++i) states[i] = start.state[i / lanes.lanes];
+  for (int i = 0; i < 8; ++i) padding[56 + i] = (uint8_t)(bits >> (56 - 8 * i));
+  lanes.add_blocks(states, bytes, MLX_TREE_CHUNK, MLX_TREE_CHUNK / MLX_SHA256_BLOCK);
+  lanes.add_blocks(states, padding, 0, 1);
+  for (size_t i = 0; i < lanes.lanes; ++i) put_digest(states + i, lanes.lanes, out[i]);
+}
+
+static void hash_chunk(const uint8_t *bytes, size_t length, uint8_t out[MLX_DIGEST_BYTES]) {
+  mlx_digest_t digest;
+  mlx_digest_begin(&digest);
+  mlx_digest_add(&digest, bytes, length);
+  mlx_digest_end_bytes(&digest, out);
+}
+
+// The digests of |count| whole chunks.
+static void hash_chunks(const uint8_t *bytes, size_t count, uint8_t (*out)[MLX_DIGEST_BYTES]) {
+  const bool has_instructions = mlx_sha256_fastest(NULL) != mlx_sha256_portable;
+  for (size_t done = 0, part; done < count; done += part) {
+    const mlx_sha256_lanes_t lanes = mlx_sha256_lanes(has_instructions ? 1 : count - done);
+    part = lanes.lanes;
+    if (part > 1)
+      hash_lanes(lanes, bytes + done * MLX_TREE_CHUNK, out + done);
+    else
+      hash_chunk(bytes + done * MLX_TREE_CHUNK, MLX_TREE_CHUNK, out[done]);
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Files
 
 typedef struct tree {
   const char *path;
   int fd;
   uint64_t offset, size, chunks;
-  uint8_t *buffers;                   // [workers][BUFFER]
+  const mlx_digest_watch_t *watch;
+  uint8_t *buffers;                   // [workers][GROUP]
   uint8_t (*sums)[MLX_DIGEST_BYTES];  // [chunks]
 } tree_t;
 
-static mlx_status_t hash_chunk(void *user, int worker, uint64_t chunk) {
+static mlx_status_t hash_group(void *user, int worker, uint64_t group) {
   tree_t *tree = user;
-  uint8_t *buffer = tree->buffers + (size_t)worker * BUFFER;
-  const uint64_t begin = chunk * MLX_TREE_CHUNK, left = tree->size - begin;
-  uint64_t at = tree->offset + begin;
-  const uint64_t end = at + (left < MLX_TREE_CHUNK ? left : MLX_TREE_CHUNK);
-  mlx_digest_t digest;
-  mlx_digest_begin(&digest);
-  while (at < end) {
-    const size_t wanted = end - at < BUFFER ? (size_t)(end - at) : BUFFER;
-    const ssize_t length = pread(tree->fd, buffer, wanted, (int64_t)at);
+  uint8_t *buffer = tree->buffers + (size_t)worker * GROUP;
+  const uint64_t begin = group * GROUP, left = tree->size - begin;
+  const size_t size = left < GROUP ? (size_t)left : GROUP, whole = size / MLX_TREE_CHUNK;
+  for (size_t done = 0; done < size;) {
+    const ssize_t length =
+        pread(tree->fd, buffer + done, size - done, (int64_t)(tree->offset + begin + done));
     if (length < 0 && errno == EINTR) continue;
     if (length < 0) return mlx_io_error("read", tree->path);
     if (!length) return mlx_error(MLX_INVALID_INPUT, "'%s' is shorter than expected", tree->path);
-    mlx_digest_add(&digest, buffer, (size_t)length);
-    at += (uint64_t)length;
+    done += (size_t)length;
   }
-  mlx_digest_end_bytes(&digest, tree->sums[chunk]);
-  mlx_digest_notify(begin, tree->size);  // only the calling thread may have a watch
+  uint8_t(*sums)[MLX_DIGEST_BYTES] = tree->sums + group * GROUP_CHUNKS;
+  hash_chunks(buffer, whole, sums);
+  if (size % MLX_TREE_CHUNK) hash_chunk(buffer + whole * MLX_TREE_CHUNK, size % MLX_TREE_CHUNK, sums[whole]);
+  if (!worker) mlx_digest_notify(tree->watch, begin, tree->size);  // worker 0 is the calling thread
   return NULL;
 }
 
 static mlx_status_t hash_all(tree_t *tree, int threads) {
-  const int workers = mlx_parallel_workers(tree->chunks, threads);
-  MLX_TRY(mlx_alloc((size_t)workers, BUFFER, &tree->buffers));
-  mlx_status_t status = mlx_parallel(tree->chunks, workers, hash_chunk, tree);
+  const uint64_t groups = tree->size / GROUP + (tree->size % GROUP != 0);
+  const int workers = mlx_parallel_workers(groups, threads);
+  MLX_TRY(mlx_alloc((size_t)workers, GROUP, &tree->buffers));
+  mlx_status_t status = mlx_parallel(groups, workers, hash_group, tree);
   mlx_free(tree->buffers);
   return status;
 }
 
 mlx_status_t mlx_tree_digest_part(const char *path, uint64_t offset, uint64_t size, int threads,
-                                  char out_hex[MLX_DIGEST_HEX]) {
-  tree_t tree = {.path = path, .offset = offset, .size = size};
+                                  const mlx_digest_watch_t *watch, char out_hex[MLX_DIGEST_HEX]) {
+  tree_t tree = {.path = path, .offset = offset, .size = size, .watch = watch};
   tree.chunks = size / MLX_TREE_CHUNK + (size % MLX_TREE_CHUNK != 0);
   if (offset > INT64_MAX || size > INT64_MAX - offset)
     return mlx_error(MLX_INVALID_INPUT, "'%s' is shorter than expected", path);
@@ -62,57 +109,46 @@ mlx_status_t mlx_tree_digest_part(const char *path, uint64_t offset, uint64_t si
   if (!status) status = hash_all(&tree, threads);
   close(tree.fd);
   if (!status) mlx_digest_bytes(tree.sums, tree.chunks * sizeof *tree.sums, out_hex);
-  if (!status) mlx_digest_notify(size, size);
+  if (!status) mlx_digest_notify(watch, size, size);
   mlx_free(tree.sums);
   return status;
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Both digests while a file is written
+// Bytes
 
-void mlx_file_hasher_begin(mlx_file_hasher_t *hasher) {
-  hasher->add_blocks = mlx_sha256_fastest_pair();
-  mlx_digest_begin(&hasher->whole);
+void mlx_tree_hasher_begin(mlx_tree_hasher_t *hasher) {
   mlx_digest_begin(&hasher->chunk);
-  mlx_digest_begin(&hasher->tree);
+  mlx_digest_begin(&hasher->root);
 }
 
-static void end_chunk(mlx_file_hasher_t *hasher) {
+static void end_chunk(mlx_tree_hasher_t *hasher) {
   uint8_t sum[MLX_DIGEST_BYTES];
   mlx_digest_end_bytes(&hasher->chunk, sum);
-  mlx_digest_add(&hasher->tree, sum, sizeof sum);
+  mlx_digest_add(&hasher->root, sum, sizeof sum);
   mlx_digest_begin(&hasher->chunk);
 }
 
-// Adds bytes of one chunk. A chunk is a multiple of a block, so both digests have equal incomplete blocks.
-static void add_to_chunk(mlx_file_hasher_t *hasher, const uint8_t *bytes, size_t length) {
-  const size_t used = hasher->whole.length % MLX_SHA256_BLOCK;
-  size_t head = used ? MLX_SHA256_BLOCK - used : 0;
-  if (head > length) head = length;
-  const size_t blocks = (length - head) / MLX_SHA256_BLOCK, middle = blocks * MLX_SHA256_BLOCK;
-  mlx_digest_add(&hasher->whole, bytes, head);
-  mlx_digest_add(&hasher->chunk, bytes, head);
-  hasher->add_blocks(hasher->whole.state, hasher->chunk.state, bytes + head, blocks);
-  hasher->whole.length += middle;
-  hasher->chunk.length += middle;
-  mlx_digest_add(&hasher->whole, bytes + head + middle, length - head - middle);
-  mlx_digest_add(&hasher->chunk, bytes + head + middle, length - head - middle);
-}
-
-void mlx_file_hasher_add(mlx_file_hasher_t *hasher, const void *bytes, size_t length) {
+void mlx_tree_hasher_add(mlx_tree_hasher_t *hasher, const void *bytes, size_t length) {
+  uint8_t sums[MOST_LANES][MLX_DIGEST_BYTES];
   const uint8_t *from = bytes;
-  while (length) {
+  for (size_t part; length; from += part, length -= part) {
+    size_t whole = hasher->chunk.length ? 0 : length / MLX_TREE_CHUNK;
+    if (whole > MOST_LANES) whole = MOST_LANES;
+    if (whole) {
+      part = whole * MLX_TREE_CHUNK;
+      hash_chunks(from, whole, sums);
+      mlx_digest_add(&hasher->root, sums, whole * sizeof *sums);
+      continue;
+    }
     const uint64_t space = MLX_TREE_CHUNK - hasher->chunk.length;
-    const size_t part = length < space ? length : (size_t)space;
-    add_to_chunk(hasher, from, part);
+    part = length < space ? length : (size_t)space;
+    mlx_digest_add(&hasher->chunk, from, part);
     if (hasher->chunk.length == MLX_TREE_CHUNK) end_chunk(hasher);
-    from += part;
-    length -= part;
   }
 }
 
-void mlx_file_hasher_end(mlx_file_hasher_t *hasher, mlx_file_digests_t *out_digests) {
+void mlx_tree_hasher_end(mlx_tree_hasher_t *hasher, char out_hex[MLX_DIGEST_HEX]) {
   if (hasher->chunk.length) end_chunk(hasher);
-  mlx_digest_end(&hasher->whole, out_digests->sha256);
-  mlx_digest_end(&hasher->tree, out_digests->tree);
+  mlx_digest_end(&hasher->root, out_hex);
 }

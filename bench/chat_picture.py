@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""Draws docs/images/chat.svg, a terminal window, from the recorded session docs/images/chat.txt.
+"""Draws docs/images/chat.svg, a terminal window, from the recorded session docs/images/chat.txt, and takes pictures of the chat page.
 
   tests/record_chat.sh build/bin/mlxcel MODEL.gguf > docs/images/chat.txt    record a session
   bench/chat_picture.py            write the picture
   bench/chat_picture.py --check    exit 1 if the committed picture differs from what the session gives
+  bench/chat_picture.py --page     write docs/images/page*.png: the real page in chromium, with the server of build/bin/mlxcel
 
 Lines that start with ">>>" are what the user typed. Text before the first of them, and the lines after a command
 such as /stats, come from mlxcel itself and are drawn gray. Everything else is the model's answer.
 Standard library only.
 """
 import html
+import os
 import pathlib
+import shutil
+import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -48,7 +52,22 @@ def draw():
     return "\n".join(parts) + "\n</g>\n</svg>\n"
 
 
+def take_pictures():
+    deps = ROOT / "build" / "deps"
+    path = os.pathsep.join([os.environ["PATH"], str(deps / "debian-browser" / "bin")])
+    node, chromium = shutil.which("node"), shutil.which("chromium", path=path)
+    model = ROOT / "build" / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    playwright = deps / "playwright" / "playwright-core"
+    for needed in (node or "node", chromium or "chromium", playwright, model):
+        if not pathlib.Path(needed).exists():
+            sys.exit("there is no %s: ./build.sh test --all fetches it" % needed)
+    subprocess.run([node, ROOT / "tests" / "page" / "pictures.mjs", playwright, chromium, ROOT / "build" / "bin" / "mlxcel", model, PICTURE.parent], check=True)
+
+
 def main():
+    if sys.argv[1:] == ["--page"]:
+        take_pictures()
+        return
     drawn = draw()
     if sys.argv[1:] == ["--check"]:
         if not PICTURE.exists() or PICTURE.read_text() != drawn:

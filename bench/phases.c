@@ -1,12 +1,10 @@
 // Measures each phase of the CPU kernel on random weights in the shape of SmolLM2-135M. bench/phases builds
 // and runs it.
 //
-// It includes the kernel's source and runs its phases one by one. Each thread computes its share of the
-// items, and all threads wait at a barrier after each phase. The table has the shortest time of each kind of
-// phase, so other load on the machine hardly changes it.
+// It runs the kernel's phases one by one. Each thread computes its share of the items, and all threads wait
+// at a barrier after each phase. The table has the shortest time of each kind of phase, so other load on the
+// machine hardly changes it.
 #define _GNU_SOURCE
-#include "../kernels/cpu/network.c"
-
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../tests/cpu_network.h"
+#include "../kernels/cpu/phases.h"
+#include "../tests/kernels/cpu_network.h"
 
 #define PROMPT 512
 #define STEPS 32
@@ -41,32 +40,9 @@ static network_t *network;
 static arguments_t arguments;
 
 static call_t make_call(void) {
-  const mlx_program_t *n = &network->header;
-  int32_t *tokens = arguments.scratch + n->tokens;
-  call_t out = {.n = n,
-                .phases = network->phases,
-                .code = network->code,
-                .floats = network->frequencies,
-                .weights = network->weights,
-                .batch = arguments.batch,
-                .history = arguments.history,
-                .results = arguments.results,
-                .kv = arguments.kv,
-                .logits = arguments.logits,
-                .hidden = arguments.hidden,
-                .limits = {BATCH_WORDS, SLOTS * HISTORY_WIDTH, POOL_PAGES, MLX_CPU_MAX_WANTED,
-                           MLX_CPU_MAX_WANTED, MLX_CPU_MAX_WANTED},
-                .control = (void *)arguments.scratch,
-                .scratch = (void *)arguments.scratch,
-                .slot_of = tokens,
-                .position_of = tokens + MLX_CPU_MAX_TOKENS,
-                .id_of = tokens + 2 * MLX_CPU_MAX_TOKENS,
-                .page_of = {tokens + 3 * MLX_CPU_MAX_TOKENS, tokens + 4 * MLX_CPU_MAX_TOKENS},
-                .row_of = tokens + 5 * MLX_CPU_MAX_TOKENS,
-                .wanted_of = tokens + 6 * MLX_CPU_MAX_TOKENS,
-                .best = (float *)(void *)(arguments.scratch + n->best),
-                .steps = 1};
-  if (!read_header(&out)) exit(1);
+  const mlx_network_arguments_t all = network_arguments(network, &arguments, BATCH_WORDS, false);
+  call_t out;
+  if (!mlx_network_call(&all, &out)) exit(1);
   return out;
 }
 
@@ -80,7 +56,7 @@ static double shortest[3][MAX_KINDS];  // seconds: [0] before, [1] in, [2] after
 static void barrier(int me, uint64_t phase) {
   __atomic_store_n(&arrived[me].phase, phase, __ATOMIC_RELEASE);
   for (int i = 0; i < threads; ++i)
-    while (__atomic_load_n(&arrived[i].phase, __ATOMIC_ACQUIRE) < phase) _mm_pause();
+    while (__atomic_load_n(&arrived[i].phase, __ATOMIC_ACQUIRE) < phase) spin_pause();
 }
 
 static void *run_phases(void *argument) {
@@ -95,9 +71,9 @@ static void *run_phases(void *argument) {
                         : after < 0 ? &shortest[1][in % PHASES_IN_LAYER]
                                     : &shortest[2][after];
     const double begin = seconds();
-    const int64_t items = item_count(&call, number), from = items * me / threads,
+    const int64_t items = mlx_phase_items(&call, number), from = items * me / threads,
                   to = items * (me + 1) / threads;
-    if (from < to) run_items(&call, worker, number, (int)from, (int)to);
+    if (from < to) mlx_run_phase(&call, worker, number, (int)from, (int)to);
     barrier(me, number + 1);
     const double time = seconds() - begin;
     if (me == 0 && (*best_time == 0 || time < *best_time)) *best_time = time;

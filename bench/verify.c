@@ -44,15 +44,15 @@ int main(int argc, char **argv) {
   check(mlx_file_stamp(argv[1], &stamp));
   mlx_sha256_fastest(&name);
   printf("%.2f GB, SHA-256 with %s, %d CPUs\n", (double)stamp.size / 1e9, name, mlx_cpu_count());
-  check(mlx_tree_digest_part(argv[1], 0, stamp.size, 0, hex));  // fills the page cache
+  check(mlx_tree_digest_part(argv[1], 0, stamp.size, 0, NULL, hex));  // fills the page cache
   start_t started = start();
-  check(mlx_digest_file(argv[1], hex));
+  check(mlx_digest_file(argv[1], NULL, hex));
   print_rate("SHA-256, 1 thread", stamp.size, started);
   for (int threads = 1; threads < 2 * mlx_cpu_count(); threads *= 2) {
     if (threads > mlx_cpu_count()) threads = mlx_cpu_count();
     snprintf(what, sizeof what, "tree digest, %d thread%s", threads, threads == 1 ? "" : "s");
     started = start();
-    check(mlx_tree_digest_part(argv[1], 0, stamp.size, threads, hex));
+    check(mlx_tree_digest_part(argv[1], 0, stamp.size, threads, NULL, hex));
     print_rate(what, stamp.size, started);
   }
   return 0;

@@ -38,8 +38,8 @@ static mlx_status_t check_file(mlx_cache_t *cache, const char *folder, const mlx
     status = mlx_error(MLX_INVALID_INPUT, "the size of '%s' does not match its cache record", path);
   if (!status && !mlx_cache_is_private(path))  // see check_below in private.c
     status = mlx_error(MLX_INVALID_INPUT, "another user may write to '%s'", path);
-  if (!status) status = mlx_cache_digest_file(cache, path, hex);
-  if (!status && strcmp(hex, file->sha256))
+  if (!status) status = mlx_cache_tree_digest_file(cache, path, NULL, hex);
+  if (!status && strcmp(hex, file->digest))
     status = mlx_error(MLX_INVALID_INPUT, "the content of '%s' does not match its cache record", path);
   mlx_free(path);
   return status;
@@ -50,7 +50,7 @@ static mlx_status_t check_entry(mlx_cache_t *cache, const char *folder, const ch
                                 const char *id) {
   char *bytes;
   size_t length;
-  mlx_record_t record = {0};
+  mlx_entry_record_t record = {0};
   MLX_TRY(mlx_read_file(record_path, MLX_RECORD_MAX, &bytes, &length));
   mlx_status_t status = mlx_record_parse(record_path, bytes, length, &record);
   if (!status && strcmp(record.id, id)) {
@@ -125,7 +125,7 @@ typedef struct build {
   char *temporary;  // path while it is built
   char *replaced;   // where a damaged entry at the final path is moved to
   char *log_path;
-  mlx_record_t record;
+  mlx_entry_record_t record;
 } build_t;
 
 // Opens the file again, because its writer (the fill function or a tool) has closed it already. A tool may
@@ -151,7 +151,7 @@ static const mlx_cache_hashed_file_t *find_hashed(const build_t *build, const ch
 // of digest_cache.c does not apply here: the writer has ended and no other process knows the folder. Without
 // this, the first process that finds a large entry would hash it again.
 static mlx_status_t record_digest(build_t *build, const char *name, const char *path) {
-  mlx_record_t *record = &build->record;
+  mlx_entry_record_t *record = &build->record;
   mlx_file_stamp_t before, after;
   char *final_path;
   MLX_TRY(mlx_reserve(record->file_count + 1, sizeof *record->files, &record->file_capacity, &record->files));
@@ -160,9 +160,9 @@ static mlx_status_t record_digest(build_t *build, const char *name, const char *
   MLX_TRY(mlx_file_stamp(path, &before));
   const mlx_cache_hashed_file_t *hashed = find_hashed(build, name, before.size);
   if (hashed)
-    memcpy(file->sha256, hashed->digests.sha256, MLX_DIGEST_HEX);
+    memcpy(file->digest, hashed->tree, MLX_DIGEST_HEX);
   else
-    MLX_TRY(mlx_digest_file(path, file->sha256));
+    MLX_TRY(mlx_tree_digest_part(path, 0, before.size, 0, NULL, file->digest));
   MLX_TRY(mlx_file_stamp(path, &after));
   if (memcmp(&before, &after, sizeof after))
     return mlx_error(MLX_INTERNAL, "'%s' is still being written to", path);
@@ -170,8 +170,8 @@ static mlx_status_t record_digest(build_t *build, const char *name, const char *
   MLX_TRY(mlx_copy_text(name, strlen(name), &file->name));
   ++record->file_count;
   MLX_TRY(mlx_join_path(build->folder, name, &final_path));
-  mlx_cache_store_digest(build->cache, final_path, &after, file->sha256);
-  if (hashed) mlx_cache_store_tree_digest(build->cache, final_path, &after, hashed->digests.tree);
+  mlx_cache_store_tree_digest(build->cache, final_path, &after, file->digest);
+  if (hashed && hashed->sha256[0]) mlx_cache_store_digest(build->cache, final_path, &after, hashed->sha256);
   mlx_free(final_path);
   return NULL;
 }
@@ -194,7 +194,7 @@ static mlx_status_t record_file(void *user, const char *name) {
 }
 
 static mlx_status_t write_record(build_t *build, const char *path) {
-  mlx_record_t *record = &build->record;
+  mlx_entry_record_t *record = &build->record;
   const char *title = build->request->title;
   MLX_TRY(mlx_copy_text(build->id, strlen(build->id), &record->id));
   MLX_TRY(mlx_copy_text(title, strlen(title), &record->title));
@@ -230,22 +230,18 @@ static mlx_status_t publish(build_t *build, int *out_lock_fd) {
   return status;
 }
 
-static mlx_status_t fill_and_publish(build_t *build, const mlx_report_t *report, int *out_lock_fd) {
+static mlx_status_t fill_and_publish(build_t *build, int *out_lock_fd) {
   const mlx_cache_request_t *request = build->request;
   MLX_TRY(mlx_make_dirs(build->temporary, 0700));
   mlx_status_t status = request->fill(request->user, build->temporary, build->log_path);
-  if (!status) {
-    mlx_report_progress(report, "storing %s ...", request->title);
-    status = publish(build, out_lock_fd);
-    mlx_report_done(report);
-  }
+  if (!status) status = publish(build, out_lock_fd);
   if (status) mlx_status_free(mlx_remove_tree(build->temporary));
   return status;
 }
 
 // The caller holds the lock of the id.
 static mlx_status_t make_entry(mlx_cache_t *cache, const mlx_cache_request_t *request, const char *id,
-                               const mlx_report_t *report, mlx_cache_entry_t *out_entry) {
+                               mlx_cache_entry_t *out_entry) {
   build_t build = {.cache = cache, .request = request, .id = id};
   int lock_fd = -1;
   mlx_status_t status = mlx_cache_remove_leftovers(cache, "tmp", id, NULL);
@@ -253,7 +249,7 @@ static mlx_status_t make_entry(mlx_cache_t *cache, const mlx_cache_request_t *re
   if (!status) status = mlx_cache_fresh_path(cache, id, &build.temporary);
   if (!status) status = mlx_format(&build.replaced, "%s.replaced", build.temporary);
   if (!status) status = mlx_format(&build.log_path, "%s/logs/%s.log", cache->folder, id);
-  if (!status) status = fill_and_publish(&build, report, &lock_fd);
+  if (!status) status = fill_and_publish(&build, &lock_fd);
   if (!status) {
     *out_entry = (mlx_cache_entry_t){.folder = build.folder, .lock_fd = lock_fd};
     build.folder = NULL;
@@ -291,7 +287,7 @@ static mlx_status_t wait_and_make(mlx_cache_t *cache, const mlx_cache_request_t 
   if (status) return status;
   // The process that held the lock may have created the entry.
   status = mlx_cache_find(cache, request->kind, request->key, out_entry);
-  if (!status && !out_entry->folder) status = make_entry(cache, request, id, report, out_entry);
+  if (!status && !out_entry->folder) status = make_entry(cache, request, id, out_entry);
   mlx_lock_release(&lock);
   return status;
 }
@@ -305,5 +301,5 @@ mlx_status_t mlx_cache_get(mlx_cache_t *cache, const mlx_cache_request_t *reques
   if (!status) status = mlx_format(&id, "%s-%s", request->kind, request->key);
   if (!status) status = wait_and_make(cache, request, id, report, out_entry);
   mlx_free(id);
-  return status;
+  return mlx_cache_hint(cache->folder, status);
 }

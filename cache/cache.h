@@ -11,7 +11,7 @@
 // On disk, below the cache folder (which must be private to the user):
 //   KIND/KEY/          an entry: its files and entry.json, put there by one rename
 //   locks/KIND-KEY     locked (flock) by the process that creates that entry; contains its process id
-//   tmp/KIND-KEY.*     entries being created or removed; leftovers come only from killed processes
+//   tmp/KIND-KEY.*     entries being created or removed. mlx_cache_open removes what killed processes left
 //   logs/KIND-KEY.log  output of the tool that created the entry last, kept after success and failure
 //   digests/*.json     digests of files, by path and stamp, so that a large file is hashed once
 //
@@ -35,6 +35,10 @@ mlx_status_t mlx_cache_open(const char *folder, mlx_cache_t **out_cache) MLX_MUS
 void mlx_cache_close(mlx_cache_t *cache);                // NULL is allowed
 const char *mlx_cache_folder(const mlx_cache_t *cache);  // absolute; valid until close
 
+// If |status| says that a file below |folder| could not be written because the disk is full or the folder is
+// not writable, replaces its hint by one that names MLXCEL_CACHE. |folder| is NULL or as for mlx_cache_open.
+mlx_status_t mlx_cache_hint(const char *folder, mlx_status_t status) MLX_MUST_USE;
+
 // Fails if another user (except root) owns or may write to |path| in the cache folder, a folder between the
 // two, or anything below |path|. A missing path is fine. mlx_cache_find and mlx_cache_get check their
 // entries.
@@ -42,13 +46,18 @@ mlx_status_t mlx_cache_check_tree(const mlx_cache_t *cache, const char *path) ML
 
 // SHA-256 of a file, cached under its real path and stamp: a second call for an unchanged file does not read
 // it. A file that changes while it is read is an error.
-mlx_status_t mlx_cache_digest_file(mlx_cache_t *cache, const char *path,
+mlx_status_t mlx_cache_digest_file(mlx_cache_t *cache, const char *path, const mlx_digest_watch_t *watch,
                                    char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
 // The same for |size| bytes at |offset|.
 mlx_status_t mlx_cache_digest_part(mlx_cache_t *cache, const char *path, uint64_t offset, uint64_t size,
+                                   const mlx_digest_watch_t *watch,
                                    char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
-// The same for the tree digest of |size| bytes at |offset| (base/digest.h), computed by several threads.
+// The same for tree digests (base/digest.h), computed by several threads: of a file, and of |size| bytes at
+// |offset|.
+mlx_status_t mlx_cache_tree_digest_file(mlx_cache_t *cache, const char *path, const mlx_digest_watch_t *watch,
+                                        char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
 mlx_status_t mlx_cache_tree_digest_part(mlx_cache_t *cache, const char *path, uint64_t offset, uint64_t size,
+                                        const mlx_digest_watch_t *watch,
                                         char out_hex[MLX_DIGEST_HEX]) MLX_MUST_USE;
 
 // Call after a hard link of |path| was made or removed, with the stamp from before. That changes the stamp
@@ -73,9 +82,9 @@ void mlx_cache_release(mlx_cache_entry_t *entry);
 mlx_status_t mlx_cache_find(mlx_cache_t *cache, const char *kind, const char *key,
                             mlx_cache_entry_t *out_entry) MLX_MUST_USE;
 
-// Looks for a file with this digest in the entries of |kind|. *|out_path| (release with mlx_free) is NULL if
-// there is none. Otherwise release the entry when the file is no longer needed.
-mlx_status_t mlx_cache_find_file(mlx_cache_t *cache, const char *kind, const char *sha256,
+// Looks for a file with this tree digest in the entries of |kind|. *|out_path| (release with mlx_free) is
+// NULL if there is none. Otherwise release the entry when the file is no longer needed.
+mlx_status_t mlx_cache_find_file(mlx_cache_t *cache, const char *kind, const char *tree,
                                  mlx_cache_entry_t *out_entry, char **out_path) MLX_MUST_USE;
 
 // Creates the content of an entry in |folder|, which is empty and private: plain files, no folders or links.
@@ -87,7 +96,8 @@ typedef mlx_status_t (*mlx_cache_fill_fn_t)(void *user, const char *folder, cons
 typedef struct mlx_cache_hashed_file {
   char name[64];  // "" for none
   uint64_t size;
-  mlx_file_digests_t digests;
+  char tree[MLX_DIGEST_HEX];
+  char sha256[MLX_DIGEST_HEX];  // "" if unknown
 } mlx_cache_hashed_file_t;
 
 typedef struct mlx_cache_request {
@@ -128,9 +138,9 @@ typedef struct mlx_cache_cleared {
   size_t kept;     // entries that were skipped because the caller needs one of their files
 } mlx_cache_cleared_t;
 
-// Which entries to keep: |needs| returns true for the SHA-256 of a file that must stay.
+// Which entries to keep: |needs| returns true for the tree digest of a file that must stay.
 typedef struct mlx_cache_keep {
-  bool (*needs)(void *user, const char *sha256);
+  bool (*needs)(void *user, const char *tree);
   void *user;
 } mlx_cache_keep_t;
 

@@ -1,5 +1,5 @@
-// Digest cache: SHA-256 of files by path and stamp. The compiler library alone is 335 MB, and mlxcel needs
-// its digest at every start.
+// Digest cache: SHA-256 and tree digests of files by path and stamp. The compiler library alone is 335 MB,
+// and mlxcel needs its digest at every start.
 //
 // A cached digest is valid for a file with the same stamp. A write after the hashing that leaves the stamp
 // unchanged would make it wrong, because file times have a resolution of up to 2 s. So, like git's "racy"
@@ -45,19 +45,19 @@ static bool find_cached(const char *path, const mlx_file_stamp_t *stamp, char ou
   mlx_status_t status = mlx_read_file(path, MLX_CACHED_DIGEST_MAX, &bytes, &length);
   if (!status) status = mlx_cached_digest_parse(path, bytes, length, &cached);
   bool known = !status && !strcmp(cached.stamp, text);
-  if (known) memcpy(out_hex, cached.sha256, MLX_DIGEST_HEX);
+  if (known) memcpy(out_hex, cached.digest, MLX_DIGEST_HEX);
   mlx_status_free(status);
   mlx_free(bytes);
   return known;
 }
 
 void mlx_cache_store_digest(const mlx_cache_t *cache, const char *real_path, const mlx_file_stamp_t *stamp,
-                            const char sha256[MLX_DIGEST_HEX]) {
+                            const char digest[MLX_DIGEST_HEX]) {
   mlx_cached_digest_t cached;
   mlx_text_t text = {0};
   char *path = NULL, *folder = NULL;
   mlx_stamp_text(stamp, cached.stamp);
-  memcpy(cached.sha256, sha256, MLX_DIGEST_HEX);
+  memcpy(cached.digest, digest, MLX_DIGEST_HEX);
   mlx_cached_digest_write(&cached, real_path, &text);
   mlx_status_t status = mlx_text_finish(&text);
   if (!status) status = cached_digest_path(cache, real_path, &path);
@@ -75,13 +75,14 @@ typedef struct digest_source {
   const char *path, *key;
   enum { WHOLE, PART, TREE } kind;
   uint64_t offset, size;  // not for WHOLE
+  const mlx_digest_watch_t *watch;
 } digest_source_t;
 
 static mlx_status_t compute(const digest_source_t *what, char out_hex[MLX_DIGEST_HEX]) {
   switch (what->kind) {
-    case PART: return mlx_digest_part(what->path, what->offset, what->size, out_hex);
-    case TREE: return mlx_tree_digest_part(what->path, what->offset, what->size, 0, out_hex);
-    default: return mlx_digest_file(what->path, out_hex);
+    case PART: return mlx_digest_part(what->path, what->offset, what->size, what->watch, out_hex);
+    case TREE: return mlx_tree_digest_part(what->path, what->offset, what->size, 0, what->watch, out_hex);
+    default: return mlx_digest_file(what->path, what->watch, out_hex);
   }
 }
 
@@ -114,10 +115,12 @@ static mlx_status_t find_or_digest(mlx_cache_t *cache, const digest_source_t *wh
   return status;
 }
 
-mlx_status_t mlx_cache_digest_file(mlx_cache_t *cache, const char *path, char out_hex[MLX_DIGEST_HEX]) {
+mlx_status_t mlx_cache_digest_file(mlx_cache_t *cache, const char *path, const mlx_digest_watch_t *watch,
+                                   char out_hex[MLX_DIGEST_HEX]) {
   char *real;
   MLX_TRY(mlx_real_path(path, &real));
-  mlx_status_t status = find_or_digest(cache, &(digest_source_t){.path = real, .key = real}, out_hex);
+  mlx_status_t status =
+      find_or_digest(cache, &(digest_source_t){.path = real, .key = real, .watch = watch}, out_hex);
   mlx_free(real);
   return status;
 }
@@ -144,15 +147,22 @@ static mlx_status_t find_or_digest_part(mlx_cache_t *cache, const char *path, ch
 }
 
 mlx_status_t mlx_cache_digest_part(mlx_cache_t *cache, const char *path, uint64_t offset, uint64_t size,
-                                   char out_hex[MLX_DIGEST_HEX]) {
-  const digest_source_t part = {.kind = PART, .offset = offset, .size = size};
+                                   const mlx_digest_watch_t *watch, char out_hex[MLX_DIGEST_HEX]) {
+  const digest_source_t part = {.kind = PART, .offset = offset, .size = size, .watch = watch};
   return find_or_digest_part(cache, path, PART_SEPARATOR, &part, out_hex);
 }
 
 mlx_status_t mlx_cache_tree_digest_part(mlx_cache_t *cache, const char *path, uint64_t offset, uint64_t size,
-                                        char out_hex[MLX_DIGEST_HEX]) {
-  const digest_source_t part = {.kind = TREE, .offset = offset, .size = size};
+                                        const mlx_digest_watch_t *watch, char out_hex[MLX_DIGEST_HEX]) {
+  const digest_source_t part = {.kind = TREE, .offset = offset, .size = size, .watch = watch};
   return find_or_digest_part(cache, path, TREE_SEPARATOR, &part, out_hex);
+}
+
+mlx_status_t mlx_cache_tree_digest_file(mlx_cache_t *cache, const char *path, const mlx_digest_watch_t *watch,
+                                        char out_hex[MLX_DIGEST_HEX]) {
+  mlx_file_stamp_t stamp;
+  MLX_TRY(mlx_file_stamp(path, &stamp));
+  return mlx_cache_tree_digest_part(cache, path, 0, stamp.size, watch, out_hex);
 }
 
 // ----------------------------------------------------------------------------------------------------------

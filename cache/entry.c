@@ -6,9 +6,10 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/json_writer.h"
 #include "base/memory.h"
 
-#define VERSION 1  // of both file formats; any other version is a cache miss
+#define VERSION 2  // of both file formats; any other version is a cache miss
 
 bool mlx_is_digest(const char *text) {
   return strlen(text) == MLX_DIGEST_HEX - 1 && strspn(text, "0123456789abcdef") == MLX_DIGEST_HEX - 1;
@@ -35,8 +36,8 @@ static mlx_status_t check_version(const mlx_json_t *json) {
 
 static mlx_status_t read_digest(const mlx_json_t *json, yyjson_val *object, char out_hex[MLX_DIGEST_HEX]) {
   const char *text;
-  MLX_TRY(mlx_json_string(json, object, "sha256", &text));
-  if (!mlx_is_digest(text)) return mlx_json_error(json, "sha256", "must be 64 hexadecimal digits");
+  MLX_TRY(mlx_json_string(json, object, "digest", &text));
+  if (!mlx_is_digest(text)) return mlx_json_error(json, "digest", "must be 64 hexadecimal digits");
   memcpy(out_hex, text, MLX_DIGEST_HEX);
   return NULL;
 }
@@ -44,7 +45,7 @@ static mlx_status_t read_digest(const mlx_json_t *json, yyjson_val *object, char
 // ----------------------------------------------------------------------------------------------------------
 // Entry record
 
-static mlx_status_t read_file_record(const mlx_json_t *json, yyjson_val *object, mlx_record_t *record) {
+static mlx_status_t read_file_record(const mlx_json_t *json, yyjson_val *object, mlx_entry_record_t *record) {
   if (!yyjson_is_obj(object)) return mlx_json_error(json, "files", "must contain only objects");
   MLX_TRY(mlx_reserve(record->file_count + 1, sizeof *record->files, &record->file_capacity, &record->files));
   mlx_record_file_t *file = &record->files[record->file_count];
@@ -54,14 +55,14 @@ static mlx_status_t read_file_record(const mlx_json_t *json, yyjson_val *object,
   MLX_TRY(mlx_json_string(json, object, "name", &name));
   if (!mlx_is_entry_file(name)) return mlx_json_error(json, "name", "is not a plain file name");
   MLX_TRY(mlx_json_int(json, object, "size", 0, INT64_MAX, &size));
-  MLX_TRY(read_digest(json, object, file->sha256));
+  MLX_TRY(read_digest(json, object, file->digest));
   file->size = (uint64_t)size;
   MLX_TRY(mlx_copy_text(name, strlen(name), &file->name));
   ++record->file_count;
   return NULL;
 }
 
-static mlx_status_t read_record(const mlx_json_t *json, mlx_record_t *record) {
+static mlx_status_t read_record(const mlx_json_t *json, mlx_entry_record_t *record) {
   const char *id, *title;
   yyjson_val *files, *file;
   size_t index, max;
@@ -77,8 +78,9 @@ static mlx_status_t read_record(const mlx_json_t *json, mlx_record_t *record) {
   return NULL;
 }
 
-mlx_status_t mlx_record_parse(const char *name, const char *bytes, size_t length, mlx_record_t *out_record) {
-  *out_record = (mlx_record_t){0};
+mlx_status_t mlx_record_parse(const char *name, const char *bytes, size_t length,
+                              mlx_entry_record_t *out_record) {
+  *out_record = (mlx_entry_record_t){0};
   mlx_json_t json;
   MLX_TRY(mlx_json_parse(name, bytes, length, &json));
   mlx_status_t status = read_record(&json, out_record);
@@ -87,27 +89,33 @@ mlx_status_t mlx_record_parse(const char *name, const char *bytes, size_t length
   return status;
 }
 
-void mlx_record_write(const mlx_record_t *record, mlx_text_t *text) {
-  mlx_text_printf(text, "{\n  \"version\": %d,\n  \"id\": ", VERSION);
-  mlx_text_json_string(text, record->id, strlen(record->id));
-  mlx_text_puts(text, ",\n  \"title\": ");
-  mlx_text_json_string(text, record->title, strlen(record->title));
-  mlx_text_printf(text, ",\n  \"created\": %" PRId64 ",\n  \"files\": [", record->created);
+void mlx_record_write(const mlx_entry_record_t *record, mlx_text_t *text) {
+  mlx_json_writer_t json = {.out = text};
+  mlx_json_begin_object(&json, NULL, MLX_JSON_LINES);
+  mlx_json_put_int(&json, "version", VERSION);
+  mlx_json_put_text(&json, "id", record->id);
+  mlx_json_put_text(&json, "title", record->title);
+  mlx_json_put_int(&json, "created", record->created);
+  mlx_json_begin_list(&json, "files", MLX_JSON_LINES);
   for (size_t i = 0; i < record->file_count; ++i) {
     const mlx_record_file_t *file = &record->files[i];
-    mlx_text_puts(text, i ? ",\n    {\"name\": " : "\n    {\"name\": ");
-    mlx_text_json_string(text, file->name, strlen(file->name));
-    mlx_text_printf(text, ", \"size\": %" PRIu64 ", \"sha256\": \"%s\"}", file->size, file->sha256);
+    mlx_json_begin_object(&json, NULL, MLX_JSON_ONE_LINE);
+    mlx_json_put_text(&json, "name", file->name);
+    mlx_json_put_uint(&json, "size", file->size);
+    mlx_json_put_text(&json, "digest", file->digest);
+    mlx_json_end(&json);
   }
-  mlx_text_puts(text, "\n  ]\n}\n");
+  mlx_json_end(&json);
+  mlx_json_end(&json);
+  mlx_text_puts(text, "\n");
 }
 
-void mlx_record_free(mlx_record_t *record) {
+void mlx_record_free(mlx_entry_record_t *record) {
   for (size_t i = 0; i < record->file_count; ++i) mlx_free(record->files[i].name);
   mlx_free(record->files);
   mlx_free(record->id);
   mlx_free(record->title);
-  *record = (mlx_record_t){0};
+  *record = (mlx_entry_record_t){0};
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -127,14 +135,19 @@ mlx_status_t mlx_cached_digest_parse(const char *name, const char *bytes, size_t
   mlx_status_t status = check_version(&json);
   if (!status) status = mlx_json_string(&json, json.root, "stamp", &stamp);
   if (!status && strlen(stamp) >= MLX_STAMP_TEXT) status = mlx_json_error(&json, "stamp", "is too long");
-  if (!status) status = read_digest(&json, json.root, out_cached->sha256);
+  if (!status) status = read_digest(&json, json.root, out_cached->digest);
   if (!status) memcpy(out_cached->stamp, stamp, strlen(stamp) + 1);
   mlx_json_close(&json);
   return status;
 }
 
 void mlx_cached_digest_write(const mlx_cached_digest_t *cached, const char *path, mlx_text_t *text) {
-  mlx_text_printf(text, "{\n  \"version\": %d,\n  \"path\": ", VERSION);
-  mlx_text_json_string(text, path, strlen(path));
-  mlx_text_printf(text, ",\n  \"stamp\": \"%s\",\n  \"sha256\": \"%s\"\n}\n", cached->stamp, cached->sha256);
+  mlx_json_writer_t json = {.out = text};
+  mlx_json_begin_object(&json, NULL, MLX_JSON_LINES);
+  mlx_json_put_int(&json, "version", VERSION);
+  mlx_json_put_text(&json, "path", path);
+  mlx_json_put_text(&json, "stamp", cached->stamp);
+  mlx_json_put_text(&json, "digest", cached->digest);
+  mlx_json_end(&json);
+  mlx_text_puts(text, "\n");
 }

@@ -21,16 +21,16 @@
 typedef struct mlx_record_file {
   char *name;  // owned; a plain file name: no slash, not "." or ".."
   uint64_t size;
-  char sha256[MLX_DIGEST_HEX];
+  char digest[MLX_DIGEST_HEX];  // tree digest
 } mlx_record_file_t;
 
-typedef struct mlx_record {
+typedef struct mlx_entry_record {
   char *id;     // owned; "KIND-KEY": an entry found under another name is invalid
   char *title;  // owned
   int64_t created;
   mlx_record_file_t *files;  // owned
   size_t file_count, file_capacity;
-} mlx_record_t;
+} mlx_entry_record_t;
 
 bool mlx_is_digest(const char *text);      // 64 lower-case hexadecimal digits
 bool mlx_is_entry_kind(const char *text);  // a valid kind that is not a folder of the cache itself
@@ -38,14 +38,14 @@ bool mlx_is_entry_file(const char *name);  // a file name that an entry may cont
 
 // |name| is the file of the bytes, for errors. Release with mlx_record_free.
 mlx_status_t mlx_record_parse(const char *name, const char *bytes, size_t length,
-                              mlx_record_t *out_record) MLX_MUST_USE;
-void mlx_record_write(const mlx_record_t *record, mlx_text_t *text);
-void mlx_record_free(mlx_record_t *record);
+                              mlx_entry_record_t *out_record) MLX_MUST_USE;
+void mlx_record_write(const mlx_entry_record_t *record, mlx_text_t *text);
+void mlx_record_free(mlx_entry_record_t *record);
 
 // A cached digest, valid for a file with this stamp.
 typedef struct mlx_cached_digest {
   char stamp[MLX_STAMP_TEXT];
-  char sha256[MLX_DIGEST_HEX];
+  char digest[MLX_DIGEST_HEX];
 } mlx_cached_digest_t;
 
 void mlx_stamp_text(const mlx_file_stamp_t *stamp, char out_text[MLX_STAMP_TEXT]);

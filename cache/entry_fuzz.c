@@ -13,7 +13,7 @@ static void require(bool condition) {
 }
 
 static void fuzz_record(const char *bytes, size_t length) {
-  mlx_record_t first, second;
+  mlx_entry_record_t first, second;
   mlx_status_t status = mlx_record_parse("entry.json", bytes, length, &first);
   if (status) {
     mlx_status_free(status);
@@ -27,10 +27,10 @@ static void fuzz_record(const char *bytes, size_t length) {
           first.created == second.created);
   require(first.file_count == second.file_count);
   for (size_t i = 0; i < first.file_count; ++i) {
-    require(mlx_is_entry_file(first.files[i].name) && mlx_is_digest(first.files[i].sha256));
+    require(mlx_is_entry_file(first.files[i].name) && mlx_is_digest(first.files[i].digest));
     require(!strcmp(first.files[i].name, second.files[i].name) &&
             first.files[i].size == second.files[i].size);
-    require(!strcmp(first.files[i].sha256, second.files[i].sha256));
+    require(!strcmp(first.files[i].digest, second.files[i].digest));
   }
   mlx_text_clear(&text);
   mlx_record_free(&first);
@@ -40,7 +40,7 @@ static void fuzz_record(const char *bytes, size_t length) {
 static void fuzz_cached_digest(const char *bytes, size_t length) {
   mlx_cached_digest_t cached;
   mlx_status_t status = mlx_cached_digest_parse("cached.json", bytes, length, &cached);
-  if (!status) require(mlx_is_digest(cached.sha256) && memchr(cached.stamp, 0, sizeof cached.stamp));
+  if (!status) require(mlx_is_digest(cached.digest) && memchr(cached.stamp, 0, sizeof cached.stamp));
   mlx_status_free(status);
 }
 

@@ -41,7 +41,7 @@ mlx_status_t mlx_image_store_path(int sm, char **out_path) {
   if (named && *named) {
     status = mlx_format(out_path, "%s/sm_%d.images", named, sm);
   } else {
-    status = mlx_executable_folder(&folder);
+    status = mlx_own_folder(&folder);
     if (!status && folder)
       status = mlx_format(out_path, "%s/../share/mlxcel/images/sm_%d.images", folder, sm);
   }

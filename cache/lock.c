@@ -112,7 +112,8 @@ mlx_status_t mlx_lock_take(const char *path, const char *title, const mlx_report
     mlx_sleep_ms(POLL_MS);
     waited_ms += POLL_MS;
     report_waiting(path, title, waited_ms, report);
-    status = mlx_lock_try(path, out_lock);
+    status = mlx_report_check(report);
+    if (!status) status = mlx_lock_try(path, out_lock);
   }
   if (waited_ms) mlx_report_done(report);
   return status;

@@ -51,11 +51,11 @@ typedef struct listing {
   void *user;
 } listing_t;
 
-static mlx_status_t read_record(const char *folder, mlx_record_t *out_record, int64_t *out_used) {
+static mlx_status_t read_record(const char *folder, mlx_entry_record_t *out_record, int64_t *out_used) {
   mlx_file_stamp_t stamp = {0};
   char *path, *bytes = NULL;
   size_t length = 0;
-  *out_record = (mlx_record_t){0};
+  *out_record = (mlx_entry_record_t){0};
   MLX_TRY(mlx_join_path(folder, MLX_RECORD_NAME, &path));
   mlx_status_t status = mlx_read_file(path, MLX_RECORD_MAX, &bytes, &length);
   if (!status) status = mlx_record_parse(path, bytes, length, out_record);
@@ -69,7 +69,7 @@ static mlx_status_t read_record(const char *folder, mlx_record_t *out_record, in
 static mlx_status_t list_entry(void *user, const char *kind, const char *key) {
   listing_t *listing = user;
   char *folder;
-  mlx_record_t record;
+  mlx_entry_record_t record;
   int64_t used = 0;
   MLX_TRY(mlx_cache_path(listing->cache, kind, key, &folder));
   mlx_status_t status = read_record(folder, &record, &used);
@@ -102,14 +102,14 @@ mlx_status_t mlx_cache_list(mlx_cache_t *cache, mlx_cache_visit_fn_t visit, void
 
 typedef struct search {
   mlx_cache_t *cache;
-  const char *kind, *sha256;
+  const char *kind, *tree;
   mlx_cache_entry_t *entry;
   char **path;
 } search_t;
 
-static const char *file_with(const mlx_record_t *record, const char *sha256) {
+static const char *file_with(const mlx_entry_record_t *record, const char *tree) {
   for (size_t i = 0; i < record->file_count; ++i) {
-    if (!strcmp(record->files[i].sha256, sha256)) return record->files[i].name;
+    if (!strcmp(record->files[i].digest, tree)) return record->files[i].name;
   }
   return NULL;
 }
@@ -118,12 +118,12 @@ static const char *file_with(const mlx_record_t *record, const char *sha256) {
 static mlx_status_t search_entry(void *user, const char *kind, const char *key) {
   search_t *search = user;
   char *folder;
-  mlx_record_t record;
+  mlx_entry_record_t record;
   int64_t used;
   if (*search->path || strcmp(kind, search->kind)) return NULL;
   MLX_TRY(mlx_cache_path(search->cache, kind, key, &folder));
   mlx_status_free(read_record(folder, &record, &used));
-  const char *name = file_with(&record, search->sha256);
+  const char *name = file_with(&record, search->tree);
   mlx_status_t status = name ? mlx_cache_find(search->cache, kind, key, search->entry) : NULL;
   if (!status && name && search->entry->folder)
     status = mlx_join_path(search->entry->folder, name, search->path);
@@ -132,9 +132,9 @@ static mlx_status_t search_entry(void *user, const char *kind, const char *key) 
   return status;
 }
 
-mlx_status_t mlx_cache_find_file(mlx_cache_t *cache, const char *kind, const char *sha256,
+mlx_status_t mlx_cache_find_file(mlx_cache_t *cache, const char *kind, const char *tree,
                                  mlx_cache_entry_t *out_entry, char **out_path) {
-  search_t search = {.cache = cache, .kind = kind, .sha256 = sha256, .entry = out_entry, .path = out_path};
+  search_t search = {.cache = cache, .kind = kind, .tree = tree, .entry = out_entry, .path = out_path};
   *out_entry = (mlx_cache_entry_t){0};
   *out_path = NULL;
   mlx_status_t status = walk_entries(cache, search_entry, &search);
@@ -166,26 +166,10 @@ static mlx_status_t add_entry_id(void *user, const char *kind, const char *key) 
   return status;
 }
 
-// Splits "KIND-KEY" at its dash into |kind| (33 bytes) and the key inside |id|. False if it is not a valid
-// id.
-static bool split_id(const char *id, char *kind, const char **out_key) {
-  const char *dash = strchr(id, '-');
-  if (!dash || dash - id > 32) return false;
-  memcpy(kind, id, (size_t)(dash - id));
-  kind[dash - id] = 0;
-  *out_key = dash + 1;
-  return mlx_is_entry_kind(kind) && mlx_is_digest(*out_key);
-}
-
 // Names in locks/, tmp/ and logs/ have the form ID or ID.SUFFIX. Other names are not removed.
 static mlx_status_t add_name_id(void *user, const char *name) {
-  char id[32 + 1 + MLX_DIGEST_HEX], kind[33];
-  const char *key;
-  size_t length = strcspn(name, ".");
-  if (length >= sizeof id) return NULL;
-  memcpy(id, name, length);
-  id[length] = 0;
-  return split_id(id, kind, &key) ? add_id(user, id, length) : NULL;
+  char id[MLX_CACHE_ID];
+  return mlx_cache_id_of(name, id) ? add_id(user, id, strlen(id)) : NULL;
 }
 
 static int compare_ids(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
@@ -225,13 +209,13 @@ static mlx_status_t remove_entry(const mlx_cache_t *cache, const char *id, const
 
 // A damaged record names no files, so its entry is not needed.
 static bool is_needed(const char *folder, const mlx_cache_keep_t *keep) {
-  mlx_record_t record;
+  mlx_entry_record_t record;
   int64_t used;
   bool needed = false;
   if (!keep) return false;
   mlx_status_free(read_record(folder, &record, &used));
   for (size_t i = 0; i < record.file_count && !needed; ++i)
-    needed = keep->needs(keep->user, record.files[i].sha256);
+    needed = keep->needs(keep->user, record.files[i].digest);
   mlx_record_free(&record);
   return needed;
 }
@@ -243,7 +227,7 @@ static mlx_status_t clear_locked(const mlx_cache_t *cache, const char *id, const
   char kind[33], *folder = NULL, *record = NULL;
   const char *key;
   int lock_fd = -1;
-  if (!split_id(id, kind, &key)) return mlx_error(MLX_INTERNAL, "'%s' is not a cache entry id", id);
+  if (!mlx_cache_split_id(id, kind, &key)) return mlx_error(MLX_INTERNAL, "'%s' is not a cache entry id", id);
   mlx_status_t status = mlx_cache_path(cache, kind, key, &folder);
   if (!status) status = mlx_join_path(folder, MLX_RECORD_NAME, &record);
   if (!status) {

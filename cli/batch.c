@@ -115,7 +115,7 @@ typedef struct work {
   const mlx_cli_batch_t *batch;
   mlx_engine_t *engine;
   const mlx_generate_options_t *options;
-  bool json;
+  bool no_special, json;
   mlx_scheduler_t *scheduler;
   item_t *items;         // owned; [batch->prompts.count]
   size_t printed;        // items whose results are printed
@@ -136,55 +136,51 @@ static mlx_status_t submit(work_t *work, size_t index) {
     options.stop_count = line->stop_count;
   }
   options.sampling = &sampling;
-  MLX_TRY(line->is_chat
-              ? mlx_engine_tokenize_chat(work->engine, line->text, line->length, &item->ids, &item->count)
-              : mlx_engine_tokenize(work->engine, line->text, line->length, &item->ids, &item->count));
+  if (line->is_chat)
+    MLX_TRY(mlx_engine_tokenize_chat(work->engine, line->text, line->length, &item->ids, &item->count));
+  else if (work->no_special)
+    MLX_TRY(mlx_engine_tokenize_plain(work->engine, line->text, line->length, true, SIZE_MAX, &item->ids,
+                                      &item->count));
+  else
+    MLX_TRY(mlx_engine_tokenize(work->engine, line->text, line->length, &item->ids, &item->count));
   return mlx_scheduler_submit(work->scheduler, item->ids, item->count, &options, &item->request);
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Output
 
-static void put_ids(mlx_text_t *json, const char *key, const int32_t *ids, size_t count) {
-  mlx_text_printf(json, ", \"%s\": [", key);
-  for (size_t i = 0; i < count; ++i) mlx_text_printf(json, "%s%d", i ? ", " : "", ids[i]);
-  mlx_text_puts(json, "]");
-}
-
 // The object of one line, without a line feed inside it.
 static mlx_status_t put_object(const work_t *work, size_t index, const mlx_generation_t *g,
-                               mlx_status_t failure, mlx_text_t *json) {
+                               mlx_status_t failure, mlx_json_writer_t *json) {
   const item_t *item = &work->items[index];
   mlx_status_t status = NULL;
-  mlx_text_printf(json, "{\"line\": %lld", (long long)work->batch->prompts.lines[index].line);
-  put_ids(json, "prompt_ids", item->ids, item->count);
-  put_ids(json, "output_ids", g->ids, g->count);
-  mlx_text_puts(json, ", \"text\": ");
-  mlx_text_json_string(json, g->text ? g->text : "", g->text_length);
-  mlx_text_printf(json, ", \"seed\": %llu", (unsigned long long)item->seed);
-  if (g->logprobs)
-    status = mlx_cli_put_logprobs(work->engine, g, (size_t)work->options->logprobs, true, json);
-  mlx_text_printf(json, ", \"finish_reason\": \"%s\"", mlx_finish_reason_name(g->finish_reason));
-  if (failure) {
-    mlx_text_puts(json, ", \"error\": ");
-    mlx_text_json_string(json, mlx_status_message(failure), strlen(mlx_status_message(failure)));
+  mlx_json_begin_object(json, NULL, MLX_JSON_ONE_LINE);
+  mlx_json_put_int(json, "line", work->batch->prompts.lines[index].line);
+  mlx_json_put_ints(json, "prompt_ids", item->ids, item->count);
+  mlx_json_put_ints(json, "output_ids", g->ids, g->count);
+  mlx_json_put_bytes(json, "text", g->text ? g->text : "", g->text_length);
+  mlx_json_put_uint(json, "seed", item->seed);
+  if (g->logprobs) {
+    status = mlx_cli_put_logprobs(work->engine, g, (size_t)work->options->logprobs, MLX_JSON_ONE_LINE, json);
   }
-  mlx_text_puts(json, ", \"prompt_seconds\": ");
-  mlx_text_json_number(json, "%.6f", g->prompt_seconds);
-  mlx_text_puts(json, ", \"decode_seconds\": ");
-  mlx_text_json_number(json, "%.6f", g->decode_seconds);
-  mlx_text_puts(json, "}\n");
+  mlx_json_put_text(json, "finish_reason", mlx_finish_reason_name(g->finish_reason));
+  if (failure) mlx_json_put_text(json, "error", mlx_status_message(failure));
+  mlx_json_put_number(json, "prompt_seconds", "%.6f", g->prompt_seconds);
+  mlx_json_put_number(json, "decode_seconds", "%.6f", g->decode_seconds);
+  mlx_json_end(json);
+  mlx_text_puts(json->out, "\n");
   return status;
 }
 
 static mlx_status_t print_object(const work_t *work, size_t index, const mlx_generation_t *g,
                                  mlx_status_t failure) {
-  mlx_text_t json = {0};
+  mlx_text_t text = {0};
+  mlx_json_writer_t json = {.out = &text};
   mlx_status_t status = put_object(work, index, g, failure, &json);
-  status = mlx_status_join(status, mlx_text_finish(&json));
-  if (!status && (fwrite(json.data, 1, json.length, stdout) != json.length || fflush(stdout)))
+  status = mlx_status_join(status, mlx_text_finish(&text));
+  if (!status && (fwrite(text.data, 1, text.length, stdout) != text.length || fflush(stdout)))
     status = mlx_stdout_error();
-  mlx_text_clear(&json);
+  mlx_text_clear(&text);
   return status;
 }
 
@@ -252,8 +248,9 @@ static mlx_status_t run(work_t *work) {
 }
 
 mlx_status_t mlx_cli_batch_generate(const mlx_cli_batch_t *batch, mlx_engine_t *engine,
-                                    const mlx_generate_options_t *options, bool json) {
-  work_t work = {.batch = batch, .engine = engine, .options = options, .json = json};
+                                    const mlx_generate_options_t *options, bool no_special, bool json) {
+  work_t work = {
+      .batch = batch, .engine = engine, .options = options, .no_special = no_special, .json = json};
   mlx_scheduler_options_t scheduling;
   mlx_scheduler_options_initialize(&scheduling);
   MLX_TRY(mlx_alloc(batch->prompts.count, sizeof *work.items, &work.items));

@@ -7,7 +7,7 @@
 
 #define MLX_CLI_BATCH_PARALLEL 64  // default of --parallel: at most so many sequences at the same time
 
-typedef struct mlx_batch {
+typedef struct mlx_cli_batch {
   const char *path;  // borrowed; for messages
   mlx_prompts_t prompts;
   bool *thinking;  // owned; [prompts.count] the prompt ends with <think>
@@ -27,9 +27,11 @@ mlx_status_t mlx_cli_batch_render(mlx_cli_batch_t *batch, const mlx_chat_t *chat
 
 // Generates all texts and prints them in the order of the lines, each as soon as it and all before it are
 // done: as JSON lines, or as blocks of text. |options| applies to lines that do not replace it; its sampling
-// must not be NULL. The seed of prompt i, from 0, is the seed of |options| plus i. If a prompt fails, the
-// others are still generated, and the result is the first failure. Ctrl-C ends it with MLX_CANCELLED.
+// must not be NULL. With |no_special|, special tokens in prompts without a chat template are text. The seed
+// of prompt i, from 0, is the seed of |options| plus i. If a prompt fails, the others are still generated,
+// and the result is the first failure. Ctrl-C ends it with MLX_CANCELLED.
 mlx_status_t mlx_cli_batch_generate(const mlx_cli_batch_t *batch, mlx_engine_t *engine,
-                                    const mlx_generate_options_t *options, bool json) MLX_MUST_USE;
+                                    const mlx_generate_options_t *options, bool no_special,
+                                    bool json) MLX_MUST_USE;
 
 #endif  // MLXCEL_CLI_BATCH_H_

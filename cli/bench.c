@@ -19,15 +19,17 @@
 #include "cli/bench_print.h"
 #include "cli/parse.h"
 #include "cli/plot.h"
+#include "cli/table.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
+#include "runtime/rooms.h"
 
 #define MAX_TOKENS (1 << 24)
 #define MAX_PARALLEL 1024
 #define ARRIVAL_PARALLEL 32  // default of --parallel with --arrival
 
 typedef struct flags {
-  mlx_open_options_t open;
+  mlx_open_flags_t open;
   const char *format, *bandwidth, *plot;
   mlx_flag_ints_t prompts, generated, depths, parallel, arrivals;
   mlx_flag_list_t pairs;
@@ -453,6 +455,8 @@ static mlx_status_t print_now(mlx_text_t *text) {
 static mlx_status_t run_tests(bench_t *bench, const mlx_bench_format_t *format, mlx_bench_result_t *result,
                               mlx_text_t *out) {
   const mlx_bench_run_t *run = &bench->run;
+  for (size_t i = 0; i < bench->test_count; ++i)
+    mlx_cell_widen(bench->tests[i].name, &bench->run.test_columns);
   if (format->begin) format->begin(run, out);
   for (size_t i = 0; i < bench->test_count; ++i) {
     MLX_TRY(print_now(out));
@@ -476,16 +480,16 @@ static mlx_status_t too_small(int64_t need, int64_t context) {
 }
 
 static mlx_status_t open_and_run(bench_t *bench, const flags_t *f) {
-  mlx_open_options_t opening = f->open;
-  if (opening.context < 0) opening.context = bench->context;
-  opening.parallel = bench->sequences;
+  mlx_open_flags_t opening = f->open;
+  if (opening.context < 0) opening.engine.context = bench->context;
+  opening.engine.sequences = bench->sequences;
   if (f->open.context > 0 && f->open.context < bench->context)
     return too_small(bench->context, f->open.context);
   if (!bench->run.bandwidth) MLX_TRY(measure_bandwidth(f, &bench->run.bandwidth));
   MLX_TRY(mlx_cli_open(&opening, &bench->engine, &bench->run.times));
   bench->run.info = mlx_engine_info(bench->engine);
   if (bench->run.info.context < bench->context) return too_small(bench->context, bench->run.info.context);
-  if (f->open.verbose) mlx_cli_print_device(&bench->run.info, true);
+  if (f->open.engine.verbose) mlx_cli_print_device(&bench->run.info, true);
   MLX_TRY(make_tokens(bench));
   MLX_TRY(mlx_alloc(bench->test_count, sizeof *bench->measured, &bench->measured));
   mlx_bench_result_t *result;
@@ -498,12 +502,9 @@ static mlx_status_t open_and_run(bench_t *bench, const flags_t *f) {
 }
 
 static void initialize(void *options) {
-  *(flags_t *)options = (flags_t){.open = {.kernels = "auto", .device = "auto", .context = -1},
-                                  .format = "md",
-                                  .prompts = {{512}, 1},
-                                  .generated = {{128}, 1},
-                                  .depths = {{0}, 1},
-                                  .repetitions = 5};
+  *(flags_t *)options = (flags_t){
+      .format = "md", .prompts = {{512}, 1}, .generated = {{128}, 1}, .depths = {{0}, 1}, .repetitions = 5};
+  mlx_open_flags_initialize(&((flags_t *)options)->open);
   mlx_sampling_initialize(&((flags_t *)options)->sampling);
   ((flags_t *)options)->sampling.temperature = -1;
 }
@@ -514,8 +515,9 @@ static mlx_status_t run(const mlx_command_line_t *line) {
   bool help;
   MLX_TRY(mlx_command_line_parse(line, &f, NULL, 0, &words, &help));
   if (help) return NULL;
-  MLX_TRY(mlx_terminal_set_quiet(f.quiet, f.open.verbose));
+  MLX_TRY(mlx_terminal_set_quiet(f.quiet, f.open.engine.verbose));
   if (!f.open.model) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel bench MODEL");
+  MLX_TRY(mlx_open_flags_read(&f.open));
   if (f.plot && f.arrivals.count)
     return mlx_status_hint(mlx_error(MLX_USAGE, "--plot cannot draw --arrival"), "remove one of them");
   bench_t bench = {.run = {.repetitions = f.repetitions, .has_arrivals = f.arrivals.count > 0}};
@@ -574,7 +576,7 @@ static const mlx_flag_t flags[] = {
     MLX_RARE_OPEN_FLAGS(flags_t, open),
     MLX_GROUP_END,
     MLX_QUIET_FLAG(flags_t, quiet),
-    MLX_VERBOSE_FLAG(flags_t, open.verbose),
+    MLX_VERBOSE_FLAG(flags_t, open.engine.verbose),
     {0},
 };
 // clang-format on
@@ -589,7 +591,7 @@ const mlx_verb_t mlx_verb_bench = {
         "  mlxcel bench model.mlxb\n"
         "  mlxcel bench model.mlxb -p 512 -n 128 -d 0,2048,4096 --plot speed.svg\n"
         "  mlxcel bench model.mlxb -p 0 -d 128 -n 128 --parallel 1,8,64",
-    .model_word = MLX_MODEL_IS_WORD,
+    .model_word = true,
     .flags = flags,
     .options_size = sizeof(flags_t),
     .initialize = initialize,

@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json_writer.h"
+#include "cli/table.h"
+
 // ----------------------------------------------------------------------------------------------------------
 // A result as a list of fields. Fields that llama-bench also has use its names
 
@@ -81,56 +84,96 @@ static void put_plain(mlx_text_t *out, const char *text, char forbidden) {
   }
 }
 
-static void put_cell(mlx_text_t *out, const char *text, int width, bool right) {
-  int columns = 0;
-  for (const char *c = text; *c; ++c) columns += ((unsigned char)*c & 0xc0) != 0x80;
-  const int pad = columns < width ? width - columns : 0;
-  mlx_text_printf(out, "| %*s", right ? pad : 0, "");
-  put_plain(out, text, '|');
-  mlx_text_printf(out, "%*s ", right ? 0 : pad, "");
+typedef enum column {
+  MODEL,
+  SIZE,
+  DTYPE,
+  DEVICE,
+  TEST,
+  RATE,
+  MICROSECONDS,
+  SHARE,
+  STEP,
+  PAUSE,
+  COLUMNS
+} column_t;
+
+// The columns of the table. Rows are printed one by one, so the widths come from what all rows share.
+typedef struct table {
+  char titles[COLUMNS][32], size[32];
+  int widths[COLUMNS];
+  bool shown[COLUMNS];
+  mlx_device_text_t device;
+} table_t;
+
+static bool is_right(column_t column) { return column == SIZE || column >= TEST; }
+
+static void fill_table(const mlx_bench_run_t *run, table_t *out) {
+  static const char *const titles[COLUMNS] = {"model", "size",     "dtype", "device",  "test",
+                                              "t/s",   "us/token", "",      "step ms", "longest pause ms"};
+  const bool large = run->info.weight_bytes >= 1u << 30;
+  *out =
+      (table_t){.widths = {30, 10, 5, 20, 15, 20, 10, 12, 10, 16}, .device = mlx_cli_device_text(&run->info)};
+  for (int i = 0; i < COLUMNS; ++i) {
+    snprintf(out->titles[i], sizeof out->titles[i], "%s", titles[i]);
+    out->shown[i] = i < SHARE || (i == SHARE ? run->bandwidth > 0 : run->has_arrivals);
+  }
+  snprintf(out->titles[SHARE], sizeof out->titles[SHARE],
+           run->bandwidth < 1e12 ? "of %.3g GB/s" : "of %.0f GB/s", run->bandwidth / 1e9);
+  snprintf(out->size, sizeof out->size, "%.2f %s",
+           (double)run->info.weight_bytes / (large ? 1 << 30 : 1 << 20), large ? "GiB" : "MiB");
+  mlx_cell_widen(run->info.source, &out->widths[MODEL]);
+  mlx_cell_widen(out->size, &out->widths[SIZE]);
+  mlx_cell_widen(run->info.dtype, &out->widths[DTYPE]);
+  mlx_cell_widen(out->device.text, &out->widths[DEVICE]);
+  mlx_cell_widen(out->titles[SHARE], &out->widths[SHARE]);
+  if (run->test_columns > out->widths[TEST]) out->widths[TEST] = run->test_columns;
+}
+
+static void put_cell(const table_t *table, column_t column, const char *text, mlx_text_t *out) {
+  if (!table->shown[column]) return;
+  mlx_text_puts(out, "| ");
+  mlx_cell_put(out, text, table->widths[column], is_right(column), '|');
+  mlx_text_puts(out, " ");
 }
 
 static void md_begin(const mlx_bench_run_t *run, mlx_text_t *out) {
-  mlx_text_printf(out, "| %-30s | %10s | %-5s | %-20s | %15s | %20s | %10s |", "model", "size", "dtype",
-                  "device", "test", "t/s", "us/token");
-  char share[32];
-  snprintf(share, sizeof share, run->bandwidth < 1e12 ? "of %.3g GB/s" : "of %.0f GB/s",
-           run->bandwidth / 1e9);
-  if (run->bandwidth) mlx_text_printf(out, " %12s |", share);
-  if (run->has_arrivals) mlx_text_printf(out, " %10s | %16s |", "step ms", "longest pause ms");
-  mlx_text_puts(out,
-                "\n| ------------------------------ | ---------: | ----- | -------------------- | "
-                "--------------: | -------------------: | ---------: |");
-  if (run->bandwidth) mlx_text_puts(out, " -----------: |");
-  if (run->has_arrivals) mlx_text_puts(out, " ---------: | ---------------: |");
-  mlx_text_puts(out, "\n");
+  table_t table;
+  fill_table(run, &table);
+  for (int i = 0; i < COLUMNS; ++i) put_cell(&table, (column_t)i, table.titles[i], out);
+  mlx_text_puts(out, "|\n");
+  for (int i = 0; i < COLUMNS; ++i) {
+    if (!table.shown[i]) continue;
+    mlx_text_puts(out, "| ");
+    for (int j = 1; j < table.widths[i]; ++j) mlx_text_puts(out, "-");
+    mlx_text_puts(out, is_right((column_t)i) ? ": " : "- ");
+  }
+  mlx_text_puts(out, "|\n");
+}
+
+static void put_number(const table_t *table, column_t column, double number, mlx_text_t *out) {
+  char text[64];
+  snprintf(text, sizeof text, "%.2f", number);
+  put_cell(table, column, text, out);
 }
 
 static void md_row(const mlx_bench_run_t *run, const mlx_bench_result_t *r, size_t number, mlx_text_t *out) {
   (void)number;
-  char text[64];
-  const bool large = run->info.weight_bytes >= 1u << 30;
-  put_cell(out, run->info.source, 30, false);
-  snprintf(text, sizeof text, "%.2f %s", (double)run->info.weight_bytes / (large ? 1 << 30 : 1 << 20),
-           large ? "GiB" : "MiB");
-  put_cell(out, text, 10, true);
-  put_cell(out, run->info.dtype, 5, false);
-  put_cell(out, mlx_cli_device_text(&run->info).text, 20, false);
-  put_cell(out, r->test.name, 15, true);
-  snprintf(text, sizeof text, "%.2f ± %.2f", r->rate, r->rate_deviation);
-  put_cell(out, text, 20, true);
-  snprintf(text, sizeof text, "%.2f", r->microseconds);
-  put_cell(out, text, 10, true);
-  if (run->bandwidth) {
-    snprintf(text, sizeof text, "%.1f%%", r->share * 100);
-    put_cell(out, r->share > 0 ? text : "-", 12, true);
-  }
-  if (run->has_arrivals) {
-    snprintf(text, sizeof text, "%.2f", r->step_seconds * 1e3);
-    put_cell(out, text, 10, true);
-    snprintf(text, sizeof text, "%.2f", r->pause_seconds * 1e3);
-    put_cell(out, text, 16, true);
-  }
+  char rate[64], share[32];
+  table_t table;
+  fill_table(run, &table);
+  put_cell(&table, MODEL, run->info.source, out);
+  put_cell(&table, SIZE, table.size, out);
+  put_cell(&table, DTYPE, run->info.dtype, out);
+  put_cell(&table, DEVICE, table.device.text, out);
+  put_cell(&table, TEST, r->test.name, out);
+  snprintf(rate, sizeof rate, "%.2f ± %.2f", r->rate, r->rate_deviation);
+  put_cell(&table, RATE, rate, out);
+  put_number(&table, MICROSECONDS, r->microseconds, out);
+  snprintf(share, sizeof share, "%.1f%%", r->share * 100);
+  put_cell(&table, SHARE, r->share > 0 ? share : "-", out);
+  put_number(&table, STEP, r->step_seconds * 1e3, out);
+  put_number(&table, PAUSE, r->pause_seconds * 1e3, out);
   mlx_text_puts(out, "|\n");
 }
 
@@ -162,19 +205,21 @@ static void csv_row(const mlx_bench_run_t *run, const mlx_bench_result_t *r, siz
 static void put_object(const mlx_bench_run_t *run, const mlx_bench_result_t *r, mlx_text_t *out) {
   field_t fields[MAX_FIELDS];
   const size_t count = list_fields(run, r, fields);
+  mlx_json_writer_t json = {.out = out};
+  mlx_json_begin_object(&json, NULL, MLX_JSON_ONE_LINE);
   for (size_t i = 0; i < count; ++i) {
-    mlx_text_printf(out, "%s\"%s\": ", i ? ", " : "{", fields[i].name);
-    if (fields[i].kind == TEXT) mlx_text_json_string(out, fields[i].text, strlen(fields[i].text));
-    if (fields[i].kind == WHOLE) mlx_text_json_number(out, "%.0f", fields[i].number);
-    if (fields[i].kind == REAL) mlx_text_json_number(out, "%.6f", fields[i].number);
-    if (fields[i].kind == UNKNOWN) mlx_text_puts(out, "null");
+    switch (fields[i].kind) {
+      case TEXT: mlx_json_put_text(&json, fields[i].name, fields[i].text); break;
+      case WHOLE: mlx_json_put_number(&json, fields[i].name, "%.0f", fields[i].number); break;
+      case REAL: mlx_json_put_number(&json, fields[i].name, "%.6f", fields[i].number); break;
+      case UNKNOWN: mlx_json_put_null(&json, fields[i].name); break;
+    }
   }
-  mlx_text_puts(out, ", \"samples_ns\": [");
-  for (int64_t i = 0; i < run->repetitions; ++i) {
-    mlx_text_puts(out, i ? ", " : "");
-    mlx_text_json_number(out, "%.0f", r->seconds[i] * 1e9);
-  }
-  mlx_text_puts(out, "]}");
+  mlx_json_begin_list(&json, "samples_ns", MLX_JSON_ONE_LINE);
+  for (int64_t i = 0; i < run->repetitions; ++i)
+    mlx_json_put_number(&json, NULL, "%.0f", r->seconds[i] * 1e9);
+  mlx_json_end(&json);
+  mlx_json_end(&json);
 }
 
 static void json_begin(const mlx_bench_run_t *run, mlx_text_t *out) {

@@ -38,6 +38,7 @@ typedef struct mlx_bench_run {
   mlx_open_times_t times;
   double temperature;          // of sampled decode; 0: greedy
   bool has_arrivals;           // the tests have an arrival
+  int test_columns;            // of the longest name of a test
   double first_token_seconds;  // the first prefill, with cold caches; 0 before it
 } mlx_bench_run_t;
 

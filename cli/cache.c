@@ -24,7 +24,7 @@ static mlx_status_t print_item(void *user, const mlx_cache_item_t *item) {
   time_t created = (time_t)item->created;
   struct tm parts;
   if (created && localtime_r(&created, &parts)) strftime(when, sizeof when, "%Y-%m-%d %H:%M", &parts);
-  printf("%-8s %.12s  %9s  %s  %s\n", item->kind, item->key, mlx_bytes_show(item->bytes).text, when,
+  printf("%-9s %.12s  %9s  %s  %s\n", item->kind, item->key, mlx_bytes_show(item->bytes).text, when,
          item->title ? item->title : "(damaged)");
   *total += item->bytes;
   return NULL;

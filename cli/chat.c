@@ -240,16 +240,13 @@ static mlx_status_t show_text(mlx_text_t *text, mlx_status_t status) {
 
 static mlx_status_t run_set(chat_t *chat, const char *rest) {
   mlx_text_t text = {0};
-  bool seed;
   if (!strncmp(rest, "system ", 7)) return run_system(chat, rest + 7 + strspn(rest + 7, " \t"));
   if (!strcmp(rest, "verbose") || !strcmp(rest, "quiet")) {
     chat->settings.setup.verbose = rest[0] == 'v';
     fprintf(stderr, "statistics after each answer: %s\n", rest[0] == 'v' ? "on" : "off");
     return NULL;
   }
-  MLX_TRY(show_text(&text, mlx_chat_settings_set(&chat->settings, rest, &text, &seed)));
-  if (seed) chat->turns.answers = 0;  // the next answer uses this seed
-  return NULL;
+  return show_text(&text, mlx_chat_settings_set(&chat->settings, rest, &chat->turns.answers, &text));
 }
 
 static mlx_status_t set_thinking(chat_t *chat, const char *value) {
@@ -271,15 +268,12 @@ static mlx_status_t run_show(chat_t *chat, const char *rest) {
   const mlx_engine_info_t info = mlx_engine_info(chat->settings.setup.engine);
   mlx_summary_t summary;
   mlx_text_t text = {0};
-  char *path;
-  MLX_TRY(mlx_cli_local_model(chat->settings.setup.model, &path));
-  mlx_status_t status = mlx_summary_read(path, &summary);
+  mlx_status_t status = mlx_summary_read(chat->settings.setup.path, &summary);
   if (!status) {
     mlx_summary_print(&summary, &text);
     mlx_text_printf(&text, "running        %s; context %lld tokens\n", mlx_cli_device_text(&info).text,
                     (long long)info.context);
   }
-  mlx_free(path);
   return show_text(&text, status);
 }
 
@@ -310,7 +304,7 @@ static void attach(mlx_text_t *out, const char *name, const char *text, size_t l
 }
 
 static mlx_status_t attach_file(chat_t *chat, const char *path, const char *text, size_t length) {
-  const size_t context = (size_t)mlx_engine_info(chat->settings.setup.engine).context;
+  const mlx_engine_info_t info = mlx_engine_info(chat->settings.setup.engine);
   const mlx_file_name_t name = mlx_file_name(path);
   int32_t *ids = NULL;
   size_t count;
@@ -319,10 +313,11 @@ static mlx_status_t attach_file(chat_t *chat, const char *path, const char *text
                            "only UTF-8 text can be part of a message");
   MLX_TRY(mlx_engine_tokenize(chat->settings.setup.engine, text, length, &ids, &count));
   mlx_engine_free_ids(ids);
-  if (count >= context)
-    return mlx_status_hint(
-        mlx_error(MLX_USAGE, "%s has %zu tokens, and the context holds %zu", path, count, context),
-        "start the chat with a larger context: -c N");
+  if ((int64_t)count >= info.context)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "%s has %zu tokens, and the context holds %lld", path, count,
+                                     (long long)info.context),
+                           (int64_t)count < info.model_context ? "start the chat with a larger context: -c N"
+                                                               : "attach a shorter file");
   attach(&chat->attached, name.text, text, length);
   fprintf(stderr, "added %s (%zu %s, %zu %s) to the next message\n", name.text, length,
           mlx_plural(length, "byte", "bytes"), count, mlx_plural(count, "token", "tokens"));

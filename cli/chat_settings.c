@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/json_writer.h"
 #include "base/memory.h"
 
 typedef enum kind { NUMBER, INTEGER, SEED, LIMIT } kind_t;
@@ -91,25 +92,27 @@ static mlx_status_t put_variable(mlx_chat_settings_t *settings, const char *name
   yyjson_val *key, *item;
   size_t index, count, length;
   mlx_text_t text = {0};
+  mlx_json_writer_t writer = {.out = &text};
+  mlx_status_t status = NULL;
   char *written = NULL;
   if (old) MLX_TRY(mlx_json_parse("--chat-template-kwargs", old, strlen(old), &json));
-  mlx_text_printf(&text, "{\"%s\": %s", name, value);
+  mlx_json_begin_object(&writer, NULL, MLX_JSON_ONE_LINE);
+  mlx_json_put_raw(&writer, name, value, strlen(value));
   if (old) {
     yyjson_obj_foreach(json.root, index, count, key, item) {
       if (yyjson_equals_str(key, name)) continue;
-      char *item_text = yyjson_val_write(item, 0, &length);
-      if (!item_text) text.failed = true;
-      mlx_text_puts(&text, ", ");
-      mlx_text_json_string(&text, yyjson_get_str(key), yyjson_get_len(key));
-      mlx_text_printf(&text, ": %s", item_text ? item_text : "");
-      free(item_text);
+      mlx_text_t *out = mlx_json_put_member(&writer, yyjson_get_str(key), yyjson_get_len(key));
+      status = mlx_status_join(status, mlx_json_put(item, out));
     }
     mlx_json_close(&json);
   }
-  mlx_text_puts(&text, "}");
-  mlx_status_t status = mlx_text_take(&text, &written, &length);
+  mlx_json_end(&writer);
+  status = mlx_status_join(status, mlx_text_take(&text, &written, &length));
   mlx_text_clear(&text);
-  if (status) return status;
+  if (status) {
+    mlx_free(written);
+    return status;
+  }
   mlx_free(settings->variables);
   settings->variables = written;
   settings->setup.render.variables = written;
@@ -170,7 +173,8 @@ static void print_think(const mlx_chat_settings_t *settings, mlx_text_t *out) {
 // ----------------------------------------------------------------------------------------------------------
 // Numbers
 
-static void print_value(const mlx_chat_settings_t *settings, const setting_t *setting, mlx_text_t *out) {
+static void print_value(const mlx_chat_settings_t *settings, const setting_t *setting, uint64_t answers,
+                        mlx_text_t *out) {
   const char *field = (const char *)&settings->sampling + setting->offset;
   double number;
   int64_t integer;
@@ -183,16 +187,16 @@ static void print_value(const mlx_chat_settings_t *settings, const setting_t *se
       memcpy(&integer, field, sizeof integer);
       mlx_text_printf(out, "%lld", (long long)integer);
       break;
-    case SEED: mlx_text_printf(out, "%llu", (unsigned long long)settings->sampling.seed); break;
+    case SEED: mlx_text_printf(out, "%llu", (unsigned long long)(settings->sampling.seed + answers)); break;
     case LIMIT: mlx_text_printf(out, "%lld", (long long)settings->generate.max_tokens); break;
   }
 }
 
-static void print_all(const mlx_chat_settings_t *settings, mlx_text_t *out) {
+static void print_all(const mlx_chat_settings_t *settings, uint64_t answers, mlx_text_t *out) {
   for (size_t i = 0; i < SETTINGS; ++i) {
     const setting_t *setting = &settings_table[i];
     mlx_text_t value = {0};
-    print_value(settings, setting, &value);
+    print_value(settings, setting, answers, &value);
     mlx_text_printf(out, "  %-18s %-12s (%s)\n", setting->name, value.data ? value.data : "", setting->help);
     mlx_text_clear(&value);
   }
@@ -258,11 +262,10 @@ static mlx_status_t unknown_setting(const char *name) {
                  : mlx_status_hint(status, "/set alone lists the settings");
 }
 
-mlx_status_t mlx_chat_settings_set(mlx_chat_settings_t *settings, const char *text, mlx_text_t *out,
-                                   bool *out_seed) {
+mlx_status_t mlx_chat_settings_set(mlx_chat_settings_t *settings, const char *text, uint64_t *inout_answers,
+                                   mlx_text_t *out) {
   static const char *const skipped = "parameter ";
   char name[32];
-  *out_seed = false;
   if (!strncmp(text, skipped, strlen(skipped))) text += strlen(skipped);
   const size_t length = strcspn(text, " \t=");
   snprintf(name, sizeof name, "%.*s", length > 31 ? 31 : (int)length, text);
@@ -271,7 +274,7 @@ mlx_status_t mlx_chat_settings_set(mlx_chat_settings_t *settings, const char *te
   }
   const char *value = text + length + strspn(text + length, " \t=");
   if (!name[0]) {
-    print_all(settings, out);
+    print_all(settings, *inout_answers, out);
     return NULL;
   }
   if (!strcmp(name, "think"))  // alone it turns thinking on, as in Ollama
@@ -280,9 +283,9 @@ mlx_status_t mlx_chat_settings_set(mlx_chat_settings_t *settings, const char *te
   const setting_t *setting = find_setting(name);
   if (!setting) return unknown_setting(name);
   if (value[0]) MLX_TRY(apply(settings, setting, value));
-  *out_seed = setting->kind == SEED && value[0];
+  if (setting->kind == SEED && value[0]) *inout_answers = 0;
   mlx_text_printf(out, "%s: ", setting->name);
-  print_value(settings, setting, out);
+  print_value(settings, setting, *inout_answers, out);
   mlx_text_puts(out, "\n");
   return NULL;
 }

@@ -17,9 +17,10 @@ void mlx_chat_settings_initialize(const mlx_chat_setup_t *setup, mlx_chat_settin
 void mlx_chat_settings_clear(mlx_chat_settings_t *settings);
 
 // Applies "temperature 0.2", also as Ollama's "parameter temperature 0.2", and appends the new value to
-// |out|. An empty |text| appends all values. *|out_seed| is true if the seed was set.
-mlx_status_t mlx_chat_settings_set(mlx_chat_settings_t *settings, const char *text, mlx_text_t *out,
-                                   bool *out_seed) MLX_MUST_USE;
+// |out|. An empty |text| appends all values. *|inout_answers| is the number of answers since the seed was
+// set: the seed of the next answer is larger by it. Setting the seed resets it to 0.
+mlx_status_t mlx_chat_settings_set(mlx_chat_settings_t *settings, const char *text, uint64_t *inout_answers,
+                                   mlx_text_t *out) MLX_MUST_USE;
 // Sets the variable of the chat template that switches thinking: "on", "off", or an effort ("low", "medium",
 // "high") if the template has efforts. Fails if the template has no such variable.
 mlx_status_t mlx_chat_settings_think(mlx_chat_settings_t *settings, const char *value,

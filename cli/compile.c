@@ -15,6 +15,8 @@
 #include "cli/parse.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
+#include "open/locate.h"
+#include "runtime/rooms.h"
 #include "transfer/hub.h"
 #include "transfer/pull_gguf.h"
 #include "transfer/short_names.h"
@@ -182,7 +184,7 @@ static mlx_status_t compile(const char *model, const flags_t *f, mlx_compile_opt
   mlx_status_t status = resolve_targets(f->target, &targets, &options->gpu_memory);
   options->target = targets;
   if (!status) status = choose_out(model, f, &out);
-  if (!status) status = mlx_cli_local_model(model, &path);
+  if (!status) status = mlx_locate(model, mlx_terminal_report(), &path);
   if (!status) status = refuse_bundle(path);
   if (!status)
     status =

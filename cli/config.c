@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json_writer.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/config_file.h"
@@ -18,9 +19,10 @@ typedef struct flags {
 typedef struct listing {
   mlx_text_t out;
   bool json;
-  bool defaults;     // list the flags that have their default too
-  size_t count;      // settings written so far
-  const char *path;  // of the configuration file; NULL if the user has no configuration folder
+  bool defaults;             // list the flags that have their default too
+  size_t count;              // settings written so far
+  mlx_json_writer_t writer;  // of the JSON output
+  const char *path;          // of the configuration file; NULL if the user has no configuration folder
 } listing_t;
 
 // Quotes and escapes |text| if the configuration file needs it.
@@ -90,20 +92,21 @@ static void put_origin(mlx_text_t *out, const char *path, const mlx_origin_t *or
 static void put_json(listing_t *listing, const char *verb, const mlx_flag_t *flag, const char *name,
                      const char *value, const mlx_origin_t *origin) {
   static const char *const kinds[] = {"default", "command line", "environment", "file"};
-  mlx_text_t *out = &listing->out, from = {0};
+  mlx_json_writer_t *json = &listing->writer;
+  mlx_text_t from = {0};
   const bool bare =
       value && (flag->kind == MLX_FLAG_SWITCH || flag->kind == MLX_FLAG_INT || flag->kind == MLX_FLAG_NUMBER);
-  mlx_text_printf(out, "%s\n    {\"verb\": \"%s\", \"key\": \"%s\", \"value\": ", listing->count ? "," : "",
-                  verb, name);
-  if (bare || !value) {
-    mlx_text_puts(out, value ? value : "null");
-  } else {
-    mlx_text_json_string(out, value, strlen(value));
-  }
+  mlx_json_begin_object(json, NULL, MLX_JSON_ONE_LINE);
+  mlx_json_put_text(json, "verb", verb);
+  mlx_json_put_text(json, "key", name);
+  if (bare)
+    mlx_json_put_raw(json, "value", value, strlen(value));
+  else
+    mlx_json_put_text(json, "value", value);
   put_origin(&from, listing->path, origin);
-  mlx_text_printf(out, ", \"source\": \"%s\", \"from\": ", kinds[origin->kind]);
-  mlx_text_json_string(out, from.data ? from.data : "", from.length);
-  mlx_text_puts(out, "}");
+  mlx_json_put_text(json, "source", kinds[origin->kind]);
+  mlx_json_put_text(json, "from", from.data ? from.data : "");
+  mlx_json_end(json);
   mlx_text_clear(&from);
 }
 
@@ -167,9 +170,11 @@ static mlx_status_t list_all(listing_t *listing, const mlx_verb_t *const *verbs,
   const char *path = listing->path;
   const bool found = path && mlx_is_file(path);
   if (listing->json) {
-    mlx_text_puts(&listing->out, "{\n  \"file\": ");
-    mlx_text_json_string(&listing->out, path ? path : "", path ? strlen(path) : 0);
-    mlx_text_printf(&listing->out, ",\n  \"found\": %s,\n  \"settings\": [", found ? "true" : "false");
+    listing->writer.out = &listing->out;
+    mlx_json_begin_object(&listing->writer, NULL, MLX_JSON_LINES);
+    mlx_json_put_text(&listing->writer, "file", path ? path : "");
+    mlx_json_put_bool(&listing->writer, "found", found);
+    mlx_json_begin_list(&listing->writer, "settings", MLX_JSON_LINES);
   } else {
     mlx_text_printf(&listing->out, "# %s%s\n", path ? path : "no configuration folder: HOME is not set",
                     found ? "" : " (not found)");
@@ -177,7 +182,11 @@ static mlx_status_t list_all(listing_t *listing, const mlx_verb_t *const *verbs,
   for (size_t i = 0; verbs[i]; ++i) {
     if (!verb || verbs[i] == verb) MLX_TRY(list_verb(listing, verbs, verbs[i]));
   }
-  if (listing->json) mlx_text_printf(&listing->out, "%s]\n}\n", listing->count ? "\n  " : "");
+  if (listing->json) {
+    mlx_json_end(&listing->writer);
+    mlx_json_end(&listing->writer);
+    mlx_text_puts(&listing->out, "\n");
+  }
   MLX_TRY(mlx_text_finish(&listing->out));
   return fwrite(listing->out.data, 1, listing->out.length, stdout) == listing->out.length
              ? NULL

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/cpu.h"
+#include "base/json_writer.h"
 #include "base/library.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -16,7 +17,7 @@
 #include "compiler/kernels.h"
 #include "compiler/nvrtc.h"
 #include "compiler/tools.h"
-#include "runtime/mlxcel.h"
+#include "runtime/rooms.h"
 #include "transfer/http.h"
 
 typedef enum verdict { OK, WARN, FAIL } verdict_t;
@@ -28,7 +29,7 @@ typedef struct flags {
 typedef struct doctor {
   bool json;
   int failed;
-  mlx_text_t lines;  // of the JSON output
+  mlx_json_writer_t list;  // of the JSON output
 } doctor_t;
 
 // Prints or collects one finding: the message and hint of |status|, or |what| if |status| is NULL. Frees
@@ -39,12 +40,12 @@ static void add_finding(doctor_t *doctor, verdict_t verdict, const char *subject
   const char *text = status ? mlx_status_message(status) : what, *fix = mlx_status_hint_text(status);
   doctor->failed += verdict == FAIL;
   if (doctor->json) {
-    mlx_text_printf(&doctor->lines, "%s\n  {\"subject\": \"%s\", \"verdict\": \"%s\", \"text\": ",
-                    doctor->lines.length ? "," : "", subject, names[verdict]);
-    mlx_text_json_string(&doctor->lines, text, strlen(text));
-    mlx_text_puts(&doctor->lines, ", \"fix\": ");
-    mlx_text_json_string(&doctor->lines, fix, strlen(fix));
-    mlx_text_puts(&doctor->lines, "}");
+    mlx_json_begin_object(&doctor->list, NULL, MLX_JSON_ONE_LINE);
+    mlx_json_put_text(&doctor->list, "subject", subject);
+    mlx_json_put_text(&doctor->list, "verdict", names[verdict]);
+    mlx_json_put_text(&doctor->list, "text", text);
+    mlx_json_put_text(&doctor->list, "fix", fix);
+    mlx_json_end(&doctor->list);
   } else {
     printf("%-4s  %-13s %s\n", names[verdict], subject, text);
     if (fix[0]) printf("      %-13s fix: %s\n", "", fix);
@@ -211,11 +212,14 @@ static mlx_status_t run(const mlx_command_line_t *line) {
   MLX_TRY(mlx_command_line_parse(line, &f, NULL, 0, &words, &help));
   if (help) return NULL;
   MLX_TRY(mlx_terminal_set_quiet(f.quiet, false));
-  doctor_t doctor = {.json = f.json};
+  mlx_text_t text = {0};
+  doctor_t doctor = {.json = f.json, .list.out = &text};
+  mlx_json_begin_list(&doctor.list, NULL, MLX_JSON_LINES);
   examine(&doctor);
-  mlx_status_t status = mlx_text_finish(&doctor.lines);
-  if (!status && doctor.json) printf("[%s\n]\n", doctor.lines.data);
-  mlx_text_clear(&doctor.lines);
+  mlx_json_end(&doctor.list);
+  mlx_status_t status = mlx_text_finish(&text);
+  if (!status && doctor.json) printf("%s\n", text.data);
+  mlx_text_clear(&text);
   if (!status && doctor.failed) {
     status = mlx_error(MLX_UNAVAILABLE, "%d %s failed", doctor.failed,
                        mlx_plural((uint64_t)doctor.failed, "check", "checks"));

@@ -9,6 +9,7 @@
 #include "artifact/logprobs.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/json_writer.h"
 #include "base/leftover.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -16,14 +17,15 @@
 #include "cli/parse.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
+#include "runtime/rooms.h"
 
 #define MAX_TEXT_BYTES (256u << 20)
 
 typedef struct flags {
-  mlx_open_options_t open;  // its context is the chunk length
+  mlx_open_flags_t open;  // its context is the chunk length
   const char *file, *save, *against;
   int64_t chunks;
-  bool decode_path, json, quiet;
+  bool decode_path, no_special, json, quiet;
 } flags_t;
 
 typedef struct eval {
@@ -77,7 +79,9 @@ static mlx_status_t read_text(eval_t *e, const flags_t *f) {
   int32_t *ids;
   size_t length, count;
   MLX_TRY(mlx_read_input(f->file, MAX_TEXT_BYTES, &text, &length));
-  mlx_status_t status = mlx_engine_tokenize(e->engine, text, length, &ids, &count);
+  mlx_status_t status = f->no_special
+                            ? mlx_engine_tokenize_plain(e->engine, text, length, true, SIZE_MAX, &ids, &count)
+                            : mlx_engine_tokenize(e->engine, text, length, &ids, &count);
   mlx_free(text);
   if (status) return status;
   status = cut_into_chunks(e, ids, count, f);
@@ -257,35 +261,49 @@ static double rate_of(const eval_t *e) {
   return e->seconds > 0 ? tokens / e->seconds : 0;
 }
 
-static void put_number(mlx_text_t *json, const char *before, const char *format, double value) {
-  mlx_text_puts(json, before);
-  mlx_text_json_number(json, format, value);
+static mlx_status_t print_json(const eval_t *e, const result_t *r) {
+  mlx_text_t text = {0};
+  mlx_json_writer_t json = {.out = &text};
+  mlx_json_begin_object(&json, NULL, MLX_JSON_LINES);
+  mlx_json_put_number(&json, "perplexity", "%.6f", r->perplexity);
+  mlx_json_put_number(&json, "error", "%.6f", r->error);
+  mlx_json_put_uint(&json, "tokens", e->count);
+  mlx_json_put_int(&json, "chunks", e->shape.chunks);
+  mlx_json_put_int(&json, "chunk", e->shape.chunk);
+  mlx_json_put_number(&json, "tokens_per_second", "%.3f", rate_of(e));
+  if (e->expected) {
+    mlx_json_begin_object(&json, "kl", MLX_JSON_ONE_LINE);
+    mlx_json_put_number(&json, "mean", "%.9g", r->kl.mean);
+    mlx_json_put_number(&json, "error", "%.9g", r->kl.error);
+    mlx_json_put_number(&json, "median", "%.9g", r->median);
+    mlx_json_put_number(&json, "p99", "%.9g", r->p99);
+    mlx_json_put_number(&json, "max", "%.9g", r->largest);
+    mlx_json_end(&json);
+    mlx_json_put_number(&json, "same_best", "%.6f", r->same_best);
+  }
+  mlx_json_end(&json);
+  mlx_status_t status = mlx_text_finish(&text);
+  if (!status) puts(text.data);
+  mlx_text_clear(&text);
+  return status;
 }
 
-static mlx_status_t print_json(const eval_t *e, const result_t *r) {
-  mlx_text_t json = {0};
-  put_number(&json, "{\n  \"perplexity\": ", "%.6f", r->perplexity);
-  put_number(&json, ",\n  \"error\": ", "%.6f", r->error);
-  mlx_text_printf(&json, ",\n  \"tokens\": %zu,\n  \"chunks\": %lld,\n  \"chunk\": %lld", e->count,
-                  (long long)e->shape.chunks, (long long)e->shape.chunk);
-  put_number(&json, ",\n  \"tokens_per_second\": ", "%.3f", rate_of(e));
-  if (e->expected) {
-    put_number(&json, ",\n  \"kl\": {\"mean\": ", "%.9g", r->kl.mean);
-    put_number(&json, ", \"error\": ", "%.9g", r->kl.error);
-    put_number(&json, ", \"median\": ", "%.9g", r->median);
-    put_number(&json, ", \"p99\": ", "%.9g", r->p99);
-    put_number(&json, ", \"max\": ", "%.9g", r->largest);
-    put_number(&json, "},\n  \"same_best\": ", "%.6f", r->same_best);
-  }
-  mlx_text_puts(&json, "\n}");
-  mlx_status_t status = mlx_text_finish(&json);
-  if (!status) puts(json.data);
-  mlx_text_clear(&json);
-  return status;
+// A perplexity or a divergence that is not a number is no result.
+static mlx_status_t check_finite(const eval_t *e, const result_t *r) {
+  double worst = 0;
+  for (size_t i = 0; i < e->count; ++i) worst = fmax(worst, e->nll[i]);
+  if (isfinite(r->perplexity) && isfinite(r->error) && isfinite(r->kl.mean) && isfinite(r->kl.error))
+    return NULL;
+  return mlx_status_hint(
+      mlx_error(MLX_INVALID_INPUT, "the %s is not finite: a token of the text has the log-probability %g",
+                isfinite(r->perplexity) && isfinite(r->error) ? "KL divergence" : "perplexity", -worst),
+      "the weights are damaged, or the text is not one for this model: fetch the model again, or use --dtype "
+      "f32");
 }
 
 static mlx_status_t print(eval_t *e, const flags_t *f) {
   const result_t r = results_of(e);
+  MLX_TRY(check_finite(e, &r));
   const long long chunks = (long long)e->shape.chunks, chunk = (long long)e->shape.chunk;
   if (f->json) return print_json(e, &r);
   printf("perplexity %.4f +/- %.4f over %zu %s, the second %s of %lld %s of %lld\n", r.perplexity, r.error,
@@ -311,7 +329,7 @@ static mlx_status_t evaluate(eval_t *e, const flags_t *f) {
     return mlx_error(MLX_USAGE, "chunks of %lld tokens do not fit into the context of %lld",
                      (long long)f->open.context, (long long)info.context);
   }
-  if (f->open.verbose) mlx_cli_print_device(&info, true);
+  if (f->open.engine.verbose) mlx_cli_print_device(&info, true);
   e->decode_path = f->decode_path;
   mlx_logprobs_header_initialize(info.vocab, f->open.context, 0, &e->shape);
   MLX_TRY(read_text(e, f));
@@ -320,7 +338,9 @@ static mlx_status_t evaluate(eval_t *e, const flags_t *f) {
 }
 
 static void initialize(void *options) {
-  *(flags_t *)options = (flags_t){.open = {.device = "auto", .kernels = "auto", .context = 512}};
+  flags_t *f = options;
+  mlx_open_flags_initialize(&f->open);
+  f->open.context = 512;
 }
 
 static mlx_status_t run(const mlx_command_line_t *line) {
@@ -329,10 +349,11 @@ static mlx_status_t run(const mlx_command_line_t *line) {
   bool help;
   MLX_TRY(mlx_command_line_parse(line, &f, NULL, 0, &words, &help));
   if (help) return NULL;
-  MLX_TRY(mlx_terminal_set_quiet(f.quiet, f.open.verbose));
+  MLX_TRY(mlx_terminal_set_quiet(f.quiet, f.open.engine.verbose));
   if (!f.open.model)
     return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel eval MODEL -f FILE");
   if (!f.file) return mlx_status_hint(mlx_error(MLX_USAGE, "no text was given"), "mlxcel eval MODEL -f FILE");
+  MLX_TRY(mlx_open_flags_read(&f.open));
   eval_t e = {0};
   mlx_status_t status = evaluate(&e, &f);
   if (!status) status = print(&e, &f);
@@ -358,17 +379,18 @@ static const mlx_flag_t flags[] = {
                  "evaluate only the first N chunks (default: all)", 1, INT32_MAX),
     MLX_SWITCH_FLAG(flags_t, decode_path, "--decode-path",
                     "score the tokens one step at a time, as decode computes them (slow)"),
+    MLX_NO_SPECIAL_FLAG(flags_t, no_special),
     MLX_TEXT_FLAG(flags_t, save, "--save-logprobs", "FILE",
                   "write the log-probabilities, as a reference for --kl"),
     MLX_TEXT_FLAG(flags_t, against, "--kl", "FILE",
                   "print the KL divergence from a file that --save-logprobs wrote"),
     MLX_OPEN_FLAGS(flags_t, open),
-    MLX_INT_FLAG(flags_t, open.parallel, "--parallel", "N",
+    MLX_INT_FLAG(flags_t, open.engine.sequences, "--parallel", "N",
                  "sequences that the KV cache has room for (default: 1)", 1, 4096),
     MLX_RARE_OPEN_FLAGS(flags_t, open),
     MLX_JSON_FLAG(flags_t, json),
     MLX_QUIET_FLAG(flags_t, quiet),
-    MLX_VERBOSE_FLAG(flags_t, open.verbose),
+    MLX_VERBOSE_FLAG(flags_t, open.engine.verbose),
     {0},
 };
 // clang-format on
@@ -382,7 +404,7 @@ const mlx_verb_t mlx_verb_eval = {
         "examples:\n"
         "  mlxcel eval model.gguf -f text.txt --dtype f32 --save-logprobs f32.ref\n"
         "  mlxcel eval model.gguf -f text.txt --dtype bf16 --kl f32.ref",
-    .model_word = MLX_MODEL_IS_WORD,
+    .model_word = true,
     .flags = flags,
     .options_size = sizeof(flags_t),
     .initialize = initialize,

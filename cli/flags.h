@@ -40,11 +40,12 @@ typedef struct mlx_flag {
   // too.
   const char *value;
   const char *help;
-  size_t offset;           // of the value in the verb's options struct
-  int64_t min, max;        // for MLX_FLAG_INT, MLX_FLAG_INTS and MLX_FLAG_NUMBER
-  bool command_line_only;  // neither the environment nor the configuration file can set it
-  bool has_escapes;        // text or list: "\\n" in its value is a newline, unless --no-escape is given
-  bool collapsed;          // group: --help lists the names only, --help-all explains each row
+  size_t offset;            // of the value in the verb's options struct
+  int64_t min, max;         // for MLX_FLAG_INT, MLX_FLAG_INTS and MLX_FLAG_NUMBER
+  bool command_line_only;   // neither the environment nor the configuration file can set it
+  bool has_escapes;         // text or list: "\\n" in its value is a newline, unless --no-escape is on
+  bool escapes_on_request;  // the same, only if --escape is on
+  bool collapsed;           // group: --help lists the names only, --help-all explains each row
 } mlx_flag_t;
 
 // Row constructors. |field| is a member of the options struct |type|; a field of the wrong C type does not
@@ -59,6 +60,9 @@ typedef struct mlx_flag {
    .offset = MLX_FLAG_OFFSET(type, field, const char *)}
 #define MLX_ESCAPED_TEXT_FLAG(type, field, flag_names, placeholder, text) \
   {.names = flag_names, .kind = MLX_FLAG_TEXT, .value = placeholder, .help = text, .has_escapes = true, \
+   .offset = MLX_FLAG_OFFSET(type, field, const char *)}
+#define MLX_ESCAPABLE_TEXT_FLAG(type, field, flag_names, placeholder, text) \
+  {.names = flag_names, .kind = MLX_FLAG_TEXT, .value = placeholder, .help = text, .escapes_on_request = true, \
    .offset = MLX_FLAG_OFFSET(type, field, const char *)}
 #define MLX_INT_FLAG(type, field, flag_names, placeholder, text, min_value, max_value) \
   {.names = flag_names, .kind = MLX_FLAG_INT, .value = placeholder, .help = text, \
@@ -90,7 +94,7 @@ typedef struct mlx_flag {
   MLX_SWITCH_FLAG(type, field, "-y, --yes, -f, --force", "remove without asking")
 #define MLX_JSON_FLAG(type, field) MLX_SWITCH_FLAG(type, field, "--json", "print JSON on stdout")
 #define MLX_VERBOSE_FLAG(type, field) \
-  MLX_SWITCH_FLAG(type, field, "-v, --verbose", "print device, weight formats and the path of each op on stderr")
+  MLX_SWITCH_FLAG(type, field, "-v, --verbose", "print device, weight formats, ops and launches on stderr")
 #define MLX_QUIET_FLAG(type, field) \
   MLX_SWITCH_FLAG(type, field, "-q, --quiet", "print no progress, notes or timings on stderr")
 #define MLX_DTYPE_FLAG(type, field) \
@@ -105,6 +109,9 @@ typedef struct mlx_flag {
   MLX_TEXT_FLAG(type, field, "--kernels", "auto|required|off", \
                 "use mlxcel's own kernels (default: auto: if there are any for this model and device)")
 #define MLX_FILE_FLAG(type, field, text) MLX_TEXT_FLAG(type, field, "-f, --file", "FILE", text)
+#define MLX_NO_SPECIAL_FLAG(type, field) \
+  MLX_SWITCH_FLAG(type, field, "--no-special", \
+                  "special tokens that a text spells, such as <|im_end|>, are plain text")
 #define MLX_CHAT_TEMPLATE_FLAG(type, field) \
   MLX_TEXT_FLAG(type, field, "--chat-template", "NAME", \
                 "chat template: chatml, llama3, ... or a Jinja file (default: the model's)")
@@ -122,7 +129,7 @@ typedef struct mlx_flag {
    .offset = MLX_FLAG_OFFSET(type, field, bool), .command_line_only = true}
 // clang-format on
 
-// Origin of a flag's value. Precedence: command line, environment, configuration file, default.
+// Origin of a flag's value. After the default, the strongest is first.
 typedef enum mlx_origin_kind {
   MLX_FROM_DEFAULT,
   MLX_FROM_COMMAND_LINE,

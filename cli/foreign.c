@@ -1,8 +1,11 @@
 // The tables of foreign options and verbs.
 #include "cli/foreign.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
+
+#include "base/json.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // Values that select a meaning
@@ -31,6 +34,41 @@ static mlx_foreign_meaning_t choose_thinking(const mlx_foreign_t *row, const cha
   return meaning;
 }
 
+// The type of OpenAI's response_format: {"type": "json_object"}. Empty if |text| is no such JSON.
+static void read_format_type(const char *text, char out[32]) {
+  mlx_json_t json;
+  out[0] = 0;
+  mlx_status_t status = mlx_json_parse("--response-format", text, strlen(text), &json);
+  if (!status) {
+    const char *type = yyjson_get_str(mlx_json_find(json.root, "type"));
+    snprintf(out, 32, "%s", type ? type : "");
+    mlx_json_close(&json);
+  }
+  mlx_status_free(status);
+}
+
+// OpenAI's response_format, as JSON or only its type; or a schema. -j finds the schema inside a json_schema.
+static mlx_foreign_meaning_t choose_response_format(const mlx_foreign_t *row, const char *value) {
+  mlx_foreign_meaning_t meaning = row->meaning;
+  char inner[32];
+  if (!value) return meaning;
+  read_format_type(value, inner);
+  const char *type = inner[0] ? inner : value;
+  if (!strcmp(type, "json_object") || !strcmp(type, "json")) meaning.value = "{\"type\": \"object\"}";
+  if (!strcmp(type, "text"))
+    return (mlx_foreign_meaning_t){MLX_FOREIGN_IGNORED, "text is the default", NULL, NULL};
+  if (!strcmp(value, "json_schema"))
+    return (mlx_foreign_meaning_t){MLX_FOREIGN_ERROR, "give the schema too: -j SCHEMA, or -j @FILE", NULL,
+                                   NULL};
+  return meaning;
+}
+
+static mlx_foreign_meaning_t choose_gpu_count(const mlx_foreign_t *row, const char *value) {
+  if (value && !strcmp(value, "1"))
+    return (mlx_foreign_meaning_t){MLX_FOREIGN_IGNORED, "one GPU is used", NULL, NULL};
+  return row->meaning;
+}
+
 static mlx_foreign_meaning_t choose_kv_bits(const mlx_foreign_t *row, const char *value) {
   if (value && !strcmp(value, "8"))
     return (mlx_foreign_meaning_t){.kind = MLX_FOREIGN_MEANS, .text = "--kv", .value = "q8"};
@@ -57,7 +95,9 @@ static const mlx_foreign_t rows[] = {
     ANSWER("-hff, --hf-file", VALUE, "name the file after the model: hf:ORG/NAME:FILE"),
     ANSWER("-hft, --hf-token", VALUE, "set the environment variable HF_TOKEN"),
     ANSWER("--lora, --lora-scaled, --adapter-path", VALUE, "merge the adapter into the model first, then give that model"),
-    ANSWER("-md, --model-draft, --draft-model, -hfd", VALUE, "remove it: there are no draft models"),
+    ANSWER("-md, --model-draft, --draft-model, -hfd, --draft, --draft-n, --draft-max, --draft-min, --draft-p-min, --num-draft-tokens, "
+           "--speculative-config", VALUE, "remove it: there are no draft models"),
+    ANSWER("--override-kv", VALUE, "change the metadata of a copy of the file: gguf-set-metadata FILE KEY VALUE (pip install gguf)"),
     ANSWER("-mm, --mmproj, --image, --audio, -mmu, --mmproj-url", VALUE, "remove it: mlxcel reads text only"),
     IGNORED("--trust-remote-code", SWITCH, "code of a model is never run"),
 
@@ -70,7 +110,7 @@ static const mlx_foreign_t rows[] = {
     IGNORED("-cnv, --conversation, --chat, -i, --interactive, -if, --interactive-first", SWITCH,
             "a prompt is a chat turn if the model has a chat template; without a prompt, run chats at a terminal"),
     IGNORED("-st, --single-turn", SWITCH, "a prompt gets one answer"),
-    IGNORED("-e, --escape", SWITCH, "escapes such as \\n are on; --no-escape turns them off"),
+    IGNORED("-e, --escape, --no-escape", SWITCH, "only the prompts of `run` and `tokenize` have escapes"),
     IGNORED("--jinja, --use-default-chat-template", SWITCH, "the chat template of the model is always used"),
     ANSWER("--no-jinja", SWITCH, "choose a format with --chat-template NAME"),
     ANSWER("--in-prefix, --in-suffix, --prefill-response", VALUE, "give the whole text with --raw, or another format with --chat-template"),
@@ -83,7 +123,7 @@ static const mlx_foreign_t rows[] = {
 
     // Length, sampling and grammars
     MEANS("--max-tokens, --max-new-tokens, --num-predict, --predict", "--n-predict"),
-    MEANS("--num-ctx, --max-kv-size, --context-length, --n-ctx", "--ctx"),
+    MEANS("--num-ctx, --max-kv-size, --context-length, --n-ctx, --max-model-len", "--ctx"),
     MEANS("--temperature", "--temp"),
     MEANS("--repetition-penalty", "--repeat-penalty"),
     MEANS("--repetition-context-size", "--repeat-last-n"),
@@ -91,6 +131,8 @@ static const mlx_foreign_t rows[] = {
     MEANS("--num-thread, --n-threads", "--threads"),
     MEANS_PREFIX("-jf, --json-schema-file", "--json-schema", "@"),
     {.names = "--format", .takes = MLX_FOREIGN_VALUE, .meaning = {MLX_FOREIGN_MEANS, "--json-schema", NULL, NULL}, .choose = choose_format},
+    {.names = "--response-format", .takes = MLX_FOREIGN_VALUE,
+     .meaning = {MLX_FOREIGN_MEANS, "--json-schema", NULL, NULL}, .choose = choose_response_format},
     ANSWER("--samplers, --sampling-seq, --sampler-seq", VALUE, "remove it: the order of the samplers is fixed (docs/sampling.md)"),
     IGNORED("--keep", VALUE, "a text ends when the context is full"),
     IGNORED("--context-shift, --no-context-shift", SWITCH, "a text ends when the context is full"),
@@ -109,6 +151,10 @@ static const mlx_foreign_t rows[] = {
     IGNORED("--numa, --prio, --prio-batch, --poll, --poll-batch, -C, --cpu-mask, -Cr, --cpu-range, --cpu-strict", VALUE,
             "threads keep the CPUs of the process; taskset chooses them"),
     IGNORED("-sm, --split-mode, -mg, --main-gpu, -ts, --tensor-split", VALUE, "one GPU is used; CUDA_VISIBLE_DEVICES selects it"),
+    {.names = "-tp, --tensor-parallel-size, --pipeline-parallel-size, --data-parallel-size", .takes = MLX_FOREIGN_VALUE,
+     .meaning = {MLX_FOREIGN_ERROR, "remove it: a model runs on one GPU; CUDA_VISIBLE_DEVICES selects it", NULL, NULL}, .choose = choose_gpu_count},
+    ANSWER("--gpu-memory-utilization", VALUE, "give the most memory for the KV cache in bytes: --memory 8G; without it, memory is taken as needed"),
+    MEANS("--max-num-seqs", "--parallel"),
     IGNORED("-nkvo, --no-kv-offload, --swa-full, --kv-unified, -kvu, --no-op-offload", SWITCH, "the KV cache is on the device of the model"),
     ANSWER("-ot, --override-tensor", VALUE, "remove it: all weights are on one device"),
     ANSWER("-cmoe, --cpu-moe", SWITCH, "remove it: all weights are on one device"),
@@ -122,6 +168,7 @@ static const mlx_foreign_t rows[] = {
     ANSWER("--prompt-cache, --prompt-cache-file", VALUE, "remove it: run keeps no state between commands; a chat does"),
 
     // Output
+    IGNORED("--stream, --no-stream", CHOICE, "text is printed as it is generated; --json prints all of it at the end"),
     IGNORED("-co, --color", CHOICE, "colours are used at a terminal only"),
     IGNORED("--nowordwrap, --no-display-prompt, --simple-io, -sp, --special, --log-disable, --no-perf, --perf, --show-timings", SWITCH,
             "stdout has the answer only; -q silences stderr"),
@@ -170,6 +217,7 @@ static const mlx_foreign_verb_t verbs[] = {
     {"chat", "run", NULL},
     {"generate", "run", NULL},
     {"ls", "list", NULL},
+    {"models", "list", NULL},
     {"info", "show", NULL},
     {"download", "pull", NULL},
     {"upload", "push", NULL},
@@ -180,6 +228,8 @@ static const mlx_foreign_verb_t verbs[] = {
     {"evaluate", "eval", NULL},
     {"benchmark", "bench", NULL},
     {"tokenizer", "tokenize", NULL},
+    {"embedding", "embed", NULL},
+    {"embeddings", "embed", NULL},
     {"ps", NULL, "a model is loaded only while its command runs; `mlxcel list` lists the models on this machine, GET /api/ps those of a server"},
     {"stop", NULL, "a model is unloaded when its command ends; Ctrl-C ends `mlxcel run` and `mlxcel serve`"},
     {"cp", NULL, "a model is a file or a folder: copy it with cp, and run the copy by its path"},

@@ -1,5 +1,5 @@
-// Foreign: options and verbs of llama.cpp, Ollama and mlx-lm that mlxcel spells differently or does not have.
-// Each one means an own option or verb, is ignored with a note, or is an error that says what to type
+// Foreign: options and verbs of llama.cpp, Ollama, mlx-lm and vLLM that mlxcel spells differently or does not
+// have. Each one means an own option or verb, is ignored with a note, or is an error that says what to type
 // instead.
 #ifndef MLXCEL_CLI_FOREIGN_H_
 #define MLXCEL_CLI_FOREIGN_H_

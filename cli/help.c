@@ -49,7 +49,7 @@ const mlx_flag_t mlx_common_flags[] = {
 static int screen_width(void) {
   const char *columns = getenv("COLUMNS");
   int width = columns ? atoi(columns) : 0;
-  if (width <= 0) width = mlx_tty_columns();
+  if (width <= 0) width = mlx_tty_columns(STDOUT_FILENO);
   if (width <= 0 || width > MAX_COLUMNS) width = MAX_COLUMNS;
   return width < MIN_COLUMNS ? MIN_COLUMNS : width;
 }

@@ -1,14 +1,31 @@
-// Handles SIGINT with a flag.
+// Handles SIGINT with a flag, and the signals that end the process.
 #include "cli/interrupt.h"
 
 #include <signal.h>
 #include <stdio.h>
 
+#include "base/unfinished.h"
+
 static volatile sig_atomic_t requested;
 static bool watching;
 
-static void on_interrupt(int number) {
+static void end_process(int number) {
+  mlx_unfinished_unlink();  // NOLINT(bugprone-signal-handler): it only calls getpid and unlink
   signal(number, SIG_DFL);
+  raise(number);
+}
+
+void mlx_interrupt_clean_up(void) {
+#ifndef _WIN32  // there, an open file cannot be removed; the next process removes it
+  static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+  for (size_t i = 0; i < sizeof signals / sizeof *signals; ++i) {
+    if (signal(signals[i], end_process) == SIG_IGN) signal(signals[i], SIG_IGN);
+  }
+#endif
+}
+
+static void on_interrupt(int number) {
+  signal(number, end_process);
   requested = 1;
 }
 

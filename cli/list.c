@@ -7,16 +7,18 @@
 
 #include "artifact/bundle.h"
 #include "base/file.h"
+#include "base/json_writer.h"
 #include "base/memory.h"
 #include "base/meter.h"
 #include "base/text.h"
 #include "cache/cache.h"
 #include "cli/parse.h"
-#include "cli/stored_models.h"
+#include "cli/table.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 #include "compiler/compile.h"
 #include "models/model.h"
+#include "open/stored_models.h"
 #include "transfer/short_names.h"
 
 typedef struct flags {
@@ -183,63 +185,76 @@ static mlx_status_t add_model(void *user, const mlx_stored_model_t *model) {
 // ----------------------------------------------------------------------------------------------------------
 // Printing
 
-// Replaces control characters: names come from untrusted files.
-static void put_plain(mlx_text_t *out, const char *text) {
-  for (; *text; ++text) mlx_text_append(out, (unsigned char)*text < 0x20 || *text == 0x7f ? "?" : text, 1);
-}
+#define COLUMNS 7
 
-static void put_row(mlx_text_t *out, const item_t *item, int width) {
-  char when[32] = "-", context[32] = "-";
+// The cells of a row; the name is the item's own.
+typedef struct row {
+  const char *cells[COLUMNS];
+  char context[32], used[32];
+  mlx_bytes_text_t size;
+} row_t;
+
+static void fill_row(const item_t *item, row_t *row) {
   const time_t used = (time_t)item->used;
   struct tm parts;
-  if (used && localtime_r(&used, &parts)) strftime(when, sizeof when, "%Y-%m-%d %H:%M", &parts);
-  if (item->context) snprintf(context, sizeof context, "%lld", (long long)item->context);
-  mlx_text_printf(out, "%-8s  ", item->kind);
-  put_plain(out, item->name);
-  const int pad = width - (int)strlen(item->name);
-  mlx_text_printf(out, "%*s  %-7s  %-18s  %8s  %9s  %s\n", pad > 0 ? pad : 0, "", item->dtype,
-                  item->target[0] ? item->target : "-", context, mlx_bytes_show(item->bytes).text, when);
+  *row = (row_t){.context = "-", .used = "-", .size = mlx_bytes_show(item->bytes)};
+  if (used && localtime_r(&used, &parts)) strftime(row->used, sizeof row->used, "%Y-%m-%d %H:%M", &parts);
+  if (item->context) snprintf(row->context, sizeof row->context, "%lld", (long long)item->context);
+  const char *const cells[COLUMNS] = {
+      item->kind,   item->name,     item->dtype, item->target[0] ? item->target : "-",
+      row->context, row->size.text, row->used};
+  memcpy(row->cells, cells, sizeof cells);
+}
+
+static void put_row(mlx_text_t *out, const char *const cells[COLUMNS], const int widths[COLUMNS]) {
+  for (int i = 0; i < COLUMNS; ++i) {
+    const bool is_number = i == 4 || i == 5;
+    mlx_cell_put(out, cells[i], i + 1 < COLUMNS ? widths[i] : 0, is_number, 0);
+    mlx_text_puts(out, i + 1 < COLUMNS ? "  " : "\n");
+  }
 }
 
 static void put_table(mlx_text_t *out, const list_t *list) {
-  int width = 5;
+  static const char *const titles[COLUMNS] = {"kind",    "model", "dtype",    "target",
+                                              "context", "size",  "last used"};
+  int widths[COLUMNS] = {8, 5, 7, 18, 8, 9, 0};
+  row_t row;
   for (size_t i = 0; i < list->count; ++i) {
-    const int length = (int)strlen(list->items[i].name);
-    if (length > width) width = length;
+    fill_row(&list->items[i], &row);
+    for (int j = 0; j < COLUMNS; ++j) mlx_cell_widen(row.cells[j], &widths[j]);
   }
-  if (list->count)
-    mlx_text_printf(out, "%-8s  %-*s  %-7s  %-18s  %8s  %9s  %s\n", "kind", width, "model", "dtype", "target",
-                    "context", "size", "last used");
-  for (size_t i = 0; i < list->count; ++i) put_row(out, &list->items[i], width);
+  if (list->count) put_row(out, titles, widths);
+  for (size_t i = 0; i < list->count; ++i) {
+    fill_row(&list->items[i], &row);
+    put_row(out, row.cells, widths);
+  }
 }
 
-static void put_field(mlx_text_t *out, const char *name, const char *value) {
-  mlx_text_printf(out, "\"%s\": ", name);
-  if (value[0]) {
-    mlx_text_json_string(out, value, strlen(value));
-  } else {
-    mlx_text_puts(out, "null");
-  }
-  mlx_text_puts(out, ", ");
+// An empty text is unknown.
+static void put_field(mlx_json_writer_t *json, const char *name, const char *value) {
+  mlx_json_put_text(json, name, value[0] ? value : NULL);
 }
 
 static void put_json(mlx_text_t *out, const list_t *list) {
-  mlx_text_puts(out, "[");
+  mlx_json_writer_t json = {.out = out};
+  mlx_json_begin_list(&json, NULL, MLX_JSON_LINES);
   for (size_t i = 0; i < list->count; ++i) {
     const item_t *item = &list->items[i];
-    mlx_text_puts(out, i ? ",\n  {" : "\n  {");
-    put_field(out, "kind", item->kind);
-    put_field(out, "model", item->name);
-    put_field(out, "path", item->path);
-    put_field(out, "format", item->format);
-    put_field(out, "dtype", item->dtype);
-    put_field(out, "target", item->target);
-    if (item->context) mlx_text_printf(out, "\"context\": %lld, ", (long long)item->context);
-    if (!item->context) mlx_text_puts(out, "\"context\": null, ");
-    mlx_text_printf(out, "\"bytes\": %llu, \"last_used\": %lld}", (unsigned long long)item->bytes,
-                    (long long)item->used);
+    mlx_json_begin_object(&json, NULL, MLX_JSON_ONE_LINE);
+    put_field(&json, "kind", item->kind);
+    put_field(&json, "model", item->name);
+    put_field(&json, "path", item->path);
+    put_field(&json, "format", item->format);
+    put_field(&json, "dtype", item->dtype);
+    put_field(&json, "target", item->target);
+    if (item->context) mlx_json_put_int(&json, "context", item->context);
+    if (!item->context) put_field(&json, "context", "");
+    mlx_json_put_uint(&json, "bytes", item->bytes);
+    mlx_json_put_int(&json, "last_used", item->used);
+    mlx_json_end(&json);
   }
-  mlx_text_puts(out, list->count ? "\n]\n" : "]\n");
+  mlx_json_end(&json);
+  mlx_text_puts(out, "\n");
 }
 
 static int kind_order(const char *kind) {
@@ -274,23 +289,34 @@ static mlx_status_t print_list(list_t *list, bool json) {
 
 static void put_available(mlx_text_t *out) {
   const mlx_short_name_t *row;
-  mlx_text_printf(out, "%-19s  %-8s  %-17s  %s\n", "model", "download", "license", "hub name");
+  int name = 5, size = 8, license = 7;
+  for (size_t i = 0; (row = mlx_short_name(i)); ++i) {
+    mlx_cell_widen(row->name, &name);
+    mlx_cell_widen(row->size, &size);
+    mlx_cell_widen(row->license, &license);
+  }
+  mlx_text_printf(out, "%-*s  %-*s  %-*s  %s\n", name, "model", size, "download", license, "license",
+                  "hub name");
   for (size_t i = 0; (row = mlx_short_name(i)); ++i)
-    mlx_text_printf(out, "%-19s  %8s  %-17s  %s\n", row->name, row->size, row->license, row->ref);
+    mlx_text_printf(out, "%-*s  %*s  %-*s  %s\n", name, row->name, size, row->size, license, row->license,
+                    row->ref);
 }
 
 static void put_available_json(mlx_text_t *out) {
   const mlx_short_name_t *row;
-  mlx_text_puts(out, "[");
+  mlx_json_writer_t json = {.out = out};
+  mlx_json_begin_list(&json, NULL, MLX_JSON_LINES);
   for (size_t i = 0; (row = mlx_short_name(i)); ++i) {
-    mlx_text_puts(out, i ? ",\n  {" : "\n  {");
-    put_field(out, "model", row->name);
-    put_field(out, "hub", row->ref);
-    put_field(out, "download", row->size);
-    put_field(out, "license", row->license);
-    mlx_text_printf(out, "\"default\": %s}", row->is_default ? "true" : "false");
+    mlx_json_begin_object(&json, NULL, MLX_JSON_ONE_LINE);
+    put_field(&json, "model", row->name);
+    put_field(&json, "hub", row->ref);
+    put_field(&json, "download", row->size);
+    put_field(&json, "license", row->license);
+    mlx_json_put_bool(&json, "default", row->is_default);
+    mlx_json_end(&json);
   }
-  mlx_text_puts(out, "\n]\n");
+  mlx_json_end(&json);
+  mlx_text_puts(out, "\n");
 }
 
 static mlx_status_t print_available(bool json) {

@@ -18,14 +18,14 @@ static mlx_status_t add_bundle(mlx_needed_t *needed, const char *path, size_t *o
   return NULL;
 }
 
-static mlx_status_t add_file(void *user, const char *bundle, const char *sha256, bool missing) {
+static mlx_status_t add_file(void *user, const char *bundle, const char *tree, bool missing) {
   mlx_needed_t *needed = user;
   size_t index;
   MLX_TRY(add_bundle(needed, bundle, &index));
   MLX_TRY(mlx_reserve(needed->count + 1, sizeof *needed->files, &needed->capacity, &needed->files));
   mlx_needed_file_t *file = &needed->files[needed->count++];
   *file = (mlx_needed_file_t){.missing = missing, .bundle = index};
-  snprintf(file->sha256, sizeof file->sha256, "%s", sha256);
+  snprintf(file->tree, sizeof file->tree, "%s", tree);
   return NULL;
 }
 
@@ -44,12 +44,12 @@ void mlx_needed_clear(mlx_needed_t *needed) {
 }
 
 // A bundle in its place decides before a missing one.
-static bool needs(void *user, const char *sha256) {
+static bool needs(void *user, const char *tree) {
   mlx_needed_t *needed = user;
   const mlx_needed_file_t *missing = NULL;
   for (size_t i = 0; i < needed->count; ++i) {
     const mlx_needed_file_t *file = &needed->files[i];
-    if (strcmp(file->sha256, sha256)) continue;
+    if (strcmp(file->tree, tree)) continue;
     if (!file->missing) {
       needed->kept = needed->bundles[file->bundle];
       return true;

@@ -7,8 +7,8 @@
 #include "cache/cache.h"
 
 typedef struct mlx_needed_file {
-  char sha256[MLX_DIGEST_HEX];
-  bool missing;  // its bundle is not at the recorded path
+  char tree[MLX_DIGEST_HEX];  // tree digest
+  bool missing;               // its bundle is not at the recorded path
   size_t bundle;
 } mlx_needed_file_t;
 

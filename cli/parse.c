@@ -1,10 +1,10 @@
 // Parses a command line: combines the flag tables, the help printer and the configuration.
 #include "cli/parse.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/encoding.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/config_file.h"
@@ -42,8 +42,15 @@ typedef struct parser {
   mlx_origin_t *origins;    // one for each row of the table
   note_t notes[MAX_NOTES];  // printed unless --quiet is set
   size_t note_count;
+  char escaped[MLX_FLAG_NAME];  // the flag whose escapes were replaced without --escape; "": none
   bool only_words, without_file, help;
 } parser_t;
+
+// True if the verb has this switch and it is on.
+static bool is_set(const parser_t *parser, const char *name) {
+  const mlx_flag_t *flag = mlx_flags_find(parser->line->verb->flags, name);
+  return flag && *(const bool *)((const char *)parser->options + flag->offset);
+}
 
 static mlx_status_t read_word(parser_t *parser, const char *word) {
   if (parser->line->verb->model_word && !parser->model) {
@@ -124,11 +131,15 @@ static mlx_status_t read_foreign(parser_t *parser, const mlx_foreign_t *row, int
 
 static void print_notes(const parser_t *parser) {
   const mlx_verb_t *verb = parser->line->verb;
-  const mlx_flag_t *quiet = mlx_flags_find(verb->flags, "--quiet");
-  if (quiet && *(const bool *)((const char *)parser->options + quiet->offset)) return;
+  if (is_set(parser, "--quiet")) return;
   for (size_t i = 0; i < parser->note_count; ++i)
     fprintf(stderr, "mlxcel %s: %s is ignored: %s\n", verb->name, parser->notes[i].name,
             parser->notes[i].text);
+  if (parser->escaped[0])
+    fprintf(
+        stderr,
+        "mlxcel %s: escapes such as \\n in %s were replaced, as in llama.cpp; --no-escape keeps the text\n",
+        verb->name, parser->escaped);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -157,7 +168,7 @@ static mlx_status_t read_argument(parser_t *parser, int *inout_index) {
   return NULL;
 }
 
-// Makes the first word the model, unless -m gave it.
+// Makes the first word the model. If -m gave the model, it is a word like the others.
 static mlx_status_t apply_model(parser_t *parser) {
   const mlx_verb_t *verb = parser->line->verb;
   if (!parser->model) return NULL;
@@ -168,32 +179,54 @@ static mlx_status_t apply_model(parser_t *parser) {
     origin->kind = MLX_FROM_COMMAND_LINE;
     return mlx_flag_set(flag, parser->options, "--model", parser->model);
   }
-  if (verb->model_word == MLX_MODEL_IS_WORD) {
-    const bool has_prompt = mlx_flags_find(verb->flags, "--prompt") != NULL;
+  if (!parser->max_words)
     return mlx_status_hint(
         mlx_error(MLX_USAGE, "the model is given twice: with -m, and as the word '%s'", parser->model),
-        has_prompt ? "remove -m, or give a prompt with -p" : "give it once");
-  }
+        "give it once");
   if (parser->word_count == parser->max_words)
-    return mlx_error(MLX_USAGE, "unexpected argument '%s'", parser->model);
+    return mlx_error(MLX_USAGE, "unexpected argument '%s'", parser->words[parser->word_count - 1]);
   memmove(parser->words + 1, parser->words, parser->word_count * sizeof *parser->words);
   parser->words[0] = parser->model;
   ++parser->word_count;
   return NULL;
 }
 
+// Of two switches that exclude each other, the one of the stronger origin stays on. An error if both have the
+// same origin.
+static mlx_status_t exclude(const parser_t *parser, const char *a, const char *b) {
+  const mlx_flag_t *flags = parser->line->verb->flags;
+  if (!is_set(parser, a) || !is_set(parser, b)) return NULL;
+  const mlx_flag_t *first = mlx_flags_find(flags, a), *second = mlx_flags_find(flags, b);
+  const mlx_origin_kind_t one = parser->origins[first - flags].kind,
+                          other = parser->origins[second - flags].kind;
+  if (one == other)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "both %s and %s were given", a, b), "give one of them");
+  return mlx_flag_set(one < other ? second : first, parser->options, one < other ? b : a, "false");
+}
+
+// Replaces escapes in a text. Remembers the flag for a note, unless --escape asked for it.
+static mlx_status_t replace_in_text(parser_t *parser, const mlx_flag_t *flag, const char **inout_text) {
+  const char *before = *inout_text;
+  MLX_TRY(mlx_unescape(inout_text));
+  if (before && strcmp(before, *inout_text) && !is_set(parser, "--escape"))
+    mlx_flag_long_name(flag, parser->escaped);
+  return NULL;
+}
+
 // Replaces escapes in the values of flags that have them. The configuration file has its own escapes: values
 // from there are complete.
-static mlx_status_t replace_escapes(const parser_t *parser) {
-  const mlx_flag_t *flags = parser->line->verb->flags, *off = mlx_flags_find(flags, "--no-escape");
+static mlx_status_t replace_escapes(parser_t *parser) {
+  const mlx_flag_t *flags = parser->line->verb->flags;
   char *options = parser->options;
-  if (!off || *(const bool *)(options + off->offset)) return NULL;
+  MLX_TRY(exclude(parser, "--escape", "--no-escape"));
+  if (is_set(parser, "--no-escape")) return NULL;
   for (size_t i = 0; flags[i].names; ++i) {
     const mlx_origin_kind_t origin = parser->origins[i].kind;
-    if (!flags[i].has_escapes || (origin != MLX_FROM_COMMAND_LINE && origin != MLX_FROM_ENVIRONMENT))
-      continue;
+    const bool has_escapes =
+        flags[i].has_escapes || (flags[i].escapes_on_request && is_set(parser, "--escape"));
+    if (!has_escapes || (origin != MLX_FROM_COMMAND_LINE && origin != MLX_FROM_ENVIRONMENT)) continue;
     void *value = options + flags[i].offset;
-    if (flags[i].kind == MLX_FLAG_TEXT) MLX_TRY(mlx_unescape(value));
+    if (flags[i].kind == MLX_FLAG_TEXT) MLX_TRY(replace_in_text(parser, &flags[i], value));
     mlx_flag_list_t *list = flags[i].kind == MLX_FLAG_LIST ? value : NULL;
     for (size_t n = 0; list && n < list->count; ++n) MLX_TRY(mlx_unescape(&list->items[n]));
   }
@@ -218,16 +251,23 @@ mlx_status_t mlx_command_line_parse(const mlx_command_line_t *line, void *option
   return status;
 }
 
+mlx_status_t mlx_command_line_run(const mlx_command_line_t *line, void *options,
+                                  mlx_status_t (*run)(void *options, const char **words, size_t count)) {
+  const char **words;
+  size_t count;
+  bool help;
+  MLX_TRY(mlx_alloc((size_t)line->argc + 1, sizeof *words, &words));
+  mlx_status_t status = mlx_command_line_parse(line, options, words, (size_t)line->argc, &count, &help);
+  if (!status && !help) status = run(options, words, count);
+  mlx_free(words);
+  return status;
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Escapes
 
-static int hex_digit(char c) {
-  return isdigit((unsigned char)c)    ? c - '0'
-         : isxdigit((unsigned char)c) ? tolower((unsigned char)c) - 'a' + 10
-                                      : -1;
-}
-
-// The character of the escape at |text|, which begins with a backslash, and its length. False if it is none.
+// The character of the escape at |text|, which begins with a backslash, and its length. False if it is none:
+// then *|out| is unchanged, because it may be |text|.
 static bool read_escape(const char *text, char *out, size_t *out_length) {
   static const char names[] = "ntr\\\"'", characters[] = "\n\t\r\\\"'";
   const char *at = text[1] ? strchr(names, text[1]) : NULL;
@@ -236,27 +276,33 @@ static bool read_escape(const char *text, char *out, size_t *out_length) {
     *out = characters[at - names];
     return true;
   }
-  if (text[1] != 'x' || hex_digit(text[2]) < 0 || hex_digit(text[3]) < 0) return false;
+  if (text[1] != 'x' || mlx_hex_digit(text[2]) < 0 || mlx_hex_digit(text[3]) < 0) return false;
+  const int byte = 16 * mlx_hex_digit(text[2]) + mlx_hex_digit(text[3]);
+  if (!byte) return false;  // a NUL byte would end the text
   *out_length = 4;
-  *out = (char)(16 * hex_digit(text[2]) + hex_digit(text[3]));
-  return *out != 0;  // a NUL byte would end the text
+  *out = (char)byte;
+  return true;
+}
+
+size_t mlx_unescape_in_place(char *text, size_t length) {
+  char *to = text;
+  for (const char *from = text, *end = text + length; from < end; ++to) {
+    size_t size = 1;
+    if (*from != '\\' || !read_escape(from, to, &size)) {
+      *to = *from;
+      size = 1;
+    }
+    from += size;
+  }
+  *to = 0;
+  return (size_t)(to - text);
 }
 
 mlx_status_t mlx_unescape(const char **inout_text) {
-  const char *from = *inout_text;
-  char *text, *to;
-  if (!from || !strchr(from, '\\')) return NULL;
-  MLX_TRY(mlx_copy_text(from, strlen(from), &text));
-  for (to = text; *from;) {
-    size_t length = 1;
-    if (*from != '\\' || !read_escape(from, to, &length)) {
-      *to = *from;
-      length = 1;
-    }
-    from += length;
-    ++to;
-  }
-  *to = 0;
+  char *text;
+  if (!*inout_text || !strchr(*inout_text, '\\')) return NULL;
+  MLX_TRY(mlx_copy_text(*inout_text, strlen(*inout_text), &text));
+  mlx_unescape_in_place(text, strlen(text));
   *inout_text = text;
   return mlx_config_keep(text);
 }

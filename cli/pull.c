@@ -8,7 +8,7 @@
 #include "cli/parse.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
-#include "runtime/mlxcel.h"
+#include "runtime/rooms.h"
 #include "transfer/hub.h"
 #include "transfer/pull_gguf.h"
 #include "transfer/pull_oci.h"

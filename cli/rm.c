@@ -14,9 +14,9 @@
 #include "cli/confirm.h"
 #include "cli/needed.h"
 #include "cli/parse.h"
-#include "cli/stored_models.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
+#include "open/stored_models.h"
 #include "transfer/hub.h"
 #include "transfer/pull_gguf.h"
 #include "transfer/pull_hub.h"
@@ -184,17 +184,25 @@ static mlx_status_t count_name(void *user, const mlx_stored_model_t *model) {
   return NULL;
 }
 
-// Adds a compiled module or an archive of weights of the model.
-static mlx_status_t add_entry(void *user, const mlx_cache_item_t *item) {
-  static const char weights[] = "weights of ";
-  removal_t *removal = user;
-  const bool is_weights = !strcmp(item->kind, "weights");
-  const size_t length = strlen(removal->name);
-  if (!item->title || (!is_weights && strcmp(item->kind, "vmfb"))) return NULL;
+// True if |item| was made from a model of this name.
+static bool is_made_from(const mlx_cache_item_t *item, const char *name) {
+  static const struct {
+    const char *kind, *before, *after;  // the title: |before|, the name, |after|
+  } kinds[] = {{"vmfb", "", " as "}, {"weights", "weights of ", " as "}, {"tokenizer", "tokenizer of ", ""}};
   const char *title = item->title;
-  if (is_weights && strncmp(title, weights, strlen(weights))) return NULL;
-  if (is_weights) title += strlen(weights);
-  if (strncmp(title, removal->name, length) || strncmp(title + length, " as ", 4)) return NULL;
+  for (size_t i = 0; title && i < sizeof kinds / sizeof *kinds; ++i) {
+    const size_t before = strlen(kinds[i].before), length = strlen(name), after = strlen(kinds[i].after);
+    if (strcmp(item->kind, kinds[i].kind) || strncmp(title, kinds[i].before, before)) continue;
+    const char *end = title + before + length;
+    return !strncmp(title + before, name, length) && (after ? !strncmp(end, kinds[i].after, after) : !*end);
+  }
+  return false;
+}
+
+// Adds a compiled module, an archive of weights or the tokenizer of the model.
+static mlx_status_t add_entry(void *user, const mlx_cache_item_t *item) {
+  removal_t *removal = user;
+  if (!is_made_from(item, removal->name)) return NULL;
   MLX_TRY(mlx_reserve(removal->count + 1, sizeof *removal->entries, &removal->capacity, &removal->entries));
   entry_t *entry = &removal->entries[removal->count++];
   snprintf(entry->kind, sizeof entry->kind, "%s", item->kind);
@@ -374,7 +382,7 @@ const mlx_verb_t mlx_verb_rm = {
     .usage =
         "usage: mlxcel rm NAME [options]\n\n"
         "NAME is a name that `mlxcel list` prints, a short name, hf:ORG/NAME[:QUANT], a URL or an oci:// "
-        "reference. Removes the model and the modules and weights that were compiled from it. Prints what "
+        "reference. Removes the model and the modules, weights and tokenizer compiled from it. Prints what "
         "that frees, and asks at a terminal. Files outside the cache are never removed.\n\n"
         "examples:\n"
         "  mlxcel rm smollm2:135m\n"

@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json_writer.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cli/batch.h"
 #include "cli/chat.h"
+#include "cli/chat_input.h"
 #include "cli/config_file.h"
 #include "cli/interrupt.h"
 #include "cli/open.h"
@@ -20,6 +22,8 @@
 #include "cli/verbs.h"
 #include "line/prompt.h"
 #include "line/stream.h"
+#include "open/locate.h"
+#include "open/texts.h"
 #include "runtime/mlxcel.h"
 
 #define MAX_PROMPT (64u << 20)  // bytes
@@ -27,13 +31,14 @@
 #define STDIN_WAIT 200  // milliseconds
 
 typedef struct flags {
-  mlx_open_options_t open;
+  mlx_open_flags_t open;
   const char *prompt, *prompt_file, *system, *tools_file, *chat_template, *variables;
   mlx_flag_list_t stops;
   int64_t count, parallel;
-  bool raw, no_escape, json, ignore_eos, quiet;
+  bool raw, no_special, escape, no_escape, json, ignore_eos, quiet;
   mlx_sampling_flags_t sampling;
   // Not flags: set before the model is opened.
+  char *path;  // owned: of the model
   mlx_chat_options_t render;
   char *tools;            // owned: contents of tools_file
   mlx_cli_batch_t batch;  // owned: contents of prompt_file, if that is a file of prompts
@@ -85,9 +90,9 @@ static mlx_status_t read_batch(flags_t *f) {
   if (!mlx_cli_batch_is_file(f->prompt_file)) return NULL;
   MLX_TRY(mlx_cli_batch_read(f->prompt_file, &f->batch));
   const int64_t count = (int64_t)f->batch.prompts.count;
-  f->open.parallel = f->parallel                      ? f->parallel
-                     : count < MLX_CLI_BATCH_PARALLEL ? count
-                                                      : MLX_CLI_BATCH_PARALLEL;
+  f->open.engine.sequences = f->parallel                      ? f->parallel
+                             : count < MLX_CLI_BATCH_PARALLEL ? count
+                                                              : MLX_CLI_BATCH_PARALLEL;
   if (f->raw && mlx_cli_batch_has_messages(&f->batch))
     return mlx_status_hint(
         mlx_error(MLX_USAGE, "%s: a line has 'messages', which need the chat template", f->prompt_file),
@@ -95,8 +100,7 @@ static mlx_status_t read_batch(flags_t *f) {
   return NULL;
 }
 
-// The words after the model, joined with spaces as Ollama does, with escapes replaced. *inout_prompt stays
-// without words.
+// The words after the model, joined with spaces as Ollama does. Without words, *inout_prompt is unchanged.
 static mlx_status_t join_words(const char *const *words, size_t count, bool escapes,
                                const char **inout_prompt) {
   mlx_text_t text = {0};
@@ -130,7 +134,7 @@ static mlx_status_t choose_input(flags_t *f, const char *const *words, size_t wo
     return mlx_status_hint(mlx_error(MLX_USAGE, "both -p and -f were given"), "give one of them");
   const bool dash = word_count ? !strcmp(words[0], "-") : f->prompt && !strcmp(f->prompt, "-");
   if (dash && word_count) ++words, --word_count;
-  MLX_TRY(join_words(words, word_count, !f->no_escape, &f->prompt));
+  MLX_TRY(join_words(words, word_count, f->escape, &f->prompt));
   if (dash && !word_count) {  // mlx-lm reads stdin for this prompt
     f->prompt = NULL;
     f->prompt_file = "-";
@@ -148,10 +152,12 @@ static mlx_status_t choose_input(flags_t *f, const char *const *words, size_t wo
   return check_stops(f);
 }
 
-static mlx_status_t read_stdin(prompt_t *out) {
-  MLX_TRY(mlx_read_stream(STDIN_FILENO, "stdin", MAX_PROMPT, &out->owned, &out->length));
-  if (out->length && out->owned[out->length - 1] == '\n')
-    --out->length;  // editors end a file with a newline; llama.cpp drops it too
+// Reads |file|, or stdin if it is NULL. Editors end a file with a newline: it is dropped, as in llama.cpp.
+static mlx_status_t read_text(const flags_t *f, const char *file, prompt_t *out) {
+  MLX_TRY(file ? mlx_read_input(file, MAX_PROMPT, &out->owned, &out->length)
+               : mlx_read_stream(STDIN_FILENO, "stdin", MAX_PROMPT, &out->owned, &out->length));
+  if (out->length && out->owned[out->length - 1] == '\n') out->owned[--out->length] = 0;
+  if (f->escape) out->length = mlx_unescape_in_place(out->owned, out->length);
   out->text = out->owned;
   return NULL;
 }
@@ -175,31 +181,30 @@ static mlx_status_t read_prompt(const flags_t *f, prompt_t *out) {
     return NULL;
   }
   if (f->with_stdin || f->piped || !strcmp(f->prompt_file, "-")) {
-    MLX_TRY(read_stdin(out));
+    MLX_TRY(read_text(f, NULL, out));
     if (f->with_stdin) return add_prompt(f->prompt, out);
     return f->piped && !out->length ? no_prompt(f) : NULL;
   }
-  MLX_TRY(mlx_read_input(f->prompt_file, MAX_PROMPT, &out->owned, &out->length));
-  if (out->length && out->owned[out->length - 1] == '\n') --out->length;
-  out->text = out->owned;
-  return NULL;
+  return read_text(f, f->prompt_file, out);
 }
 
-static void put_message(mlx_text_t *json, const char *role, const char *text, size_t length) {
-  mlx_text_printf(json, "%s{\"role\": \"%s\", \"content\": ", json->length > 1 ? ", " : "", role);
-  mlx_text_json_string(json, text, length);
-  mlx_text_puts(json, "}");
+static void put_message(mlx_json_writer_t *json, const char *role, const char *text, size_t length) {
+  mlx_json_begin_object(json, NULL, MLX_JSON_ONE_LINE);
+  mlx_json_put_text(json, "role", role);
+  mlx_json_put_bytes(json, "content", text, length);
+  mlx_json_end(json);
 }
 
 // Replaces the prompt by a conversation with that message, rendered by the chat template.
 static mlx_status_t template_prompt(const flags_t *f, const mlx_chat_t *chat, prompt_t *inout) {
   mlx_text_t messages = {0};
+  mlx_json_writer_t json = {.out = &messages};
   char *text = NULL;
   size_t length = 0;
-  mlx_text_puts(&messages, "[");
-  if (f->system) put_message(&messages, "system", f->system, strlen(f->system));
-  put_message(&messages, "user", inout->text, inout->length);
-  mlx_text_puts(&messages, "]");
+  mlx_json_begin_list(&json, NULL, MLX_JSON_ONE_LINE);
+  if (f->system) put_message(&json, "system", f->system, strlen(f->system));
+  put_message(&json, "user", inout->text, inout->length);
+  mlx_json_end(&json);
   mlx_status_t status = mlx_text_finish(&messages);
   if (!status) status = mlx_chat_render(chat, messages.data, messages.length, &f->render, &text, &length);
   mlx_text_clear(&messages);
@@ -208,19 +213,39 @@ static mlx_status_t template_prompt(const flags_t *f, const mlx_chat_t *chat, pr
   return mlx_status_hint(status, "--raw completes the prompt without the chat template");
 }
 
-// Reads the chat template and the tools, before anything slow. Without --raw, a prompt is a chat message if
-// the model has a chat template, else text to complete.
+// A chat with a model that has no template.
+static mlx_status_t base_model_error(const char *model) {
+  return mlx_status_hint(
+      mlx_error(MLX_NOT_FOUND, "%s is a base model: it has no chat template; chat needs an instruct model",
+                model),
+      "to complete a text: mlxcel run %s \"TEXT\"; to chat, choose a model named -Instruct, -it or -chat, or "
+      "give a template with --chat-template NAME",
+      model);
+}
+
+// Locates the model and reads its chat template and the tools, before anything slow. Without --raw, a prompt
+// is a chat message if the model has a chat template, else text to complete.
 static mlx_status_t prepare_chat(flags_t *f, mlx_chat_t **out_chat) {
   const bool needs_template = f->interactive || chat_option(f) || mlx_cli_batch_has_messages(&f->batch);
   mlx_chat_options_initialize(&f->render);
+  MLX_TRY(mlx_locate(f->open.model, f->open.engine.report, &f->path));
   if (f->raw) return NULL;
   if (f->tools_file) MLX_TRY(mlx_read_input(f->tools_file, MAX_PROMPT, &f->tools, &f->render.tools_length));
   f->render.tools = f->tools;
   f->render.variables = f->variables;
-  mlx_status_t status = mlx_cli_find_chat(f->open.model, f->open.allow_unsigned, f->chat_template, out_chat);
-  if (!status && !*out_chat && needs_template) status = mlx_chat_missing_error(f->open.model);
+  mlx_status_t status = mlx_find_chat(f->path, &f->open.engine, f->chat_template, out_chat);
   f->chat = *out_chat != NULL;
-  return status;
+  if (status || f->chat) return status;
+  if (f->interactive) return base_model_error(f->open.model);
+  if (needs_template) return mlx_chat_missing_error(f->open.model);
+  mlx_terminal_note(
+      "base model: completing the text; chat needs an instruct model, or --chat-template NAME\n");
+  return NULL;
+}
+
+static mlx_status_t check_chat_input(const flags_t *f) {
+  if (f->tools) MLX_TRY(mlx_cli_check_tools(f->tools_file, f->tools, f->render.tools_length));
+  return f->variables ? mlx_cli_check_variables("--chat-template-kwargs", f->variables) : NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -245,10 +270,10 @@ static bool print_text(const char *text, size_t length) {
   return fwrite(text, 1, length, stdout) == length && !fflush(stdout);
 }
 
-static void put_ids(mlx_text_t *json, const char *key, const int32_t *ids, size_t count) {
-  mlx_text_printf(json, "  \"%s\": [", key);
-  for (size_t i = 0; i < count; ++i) mlx_text_printf(json, "%s%d", i ? ", " : "", ids[i]);
-  mlx_text_puts(json, "],\n");
+// Text ends with a newline, so that a terminal's prompt and a file's next line do not follow it directly.
+static bool end_line(const mlx_generation_t *g) {
+  const bool has_end = !g->text_length || g->text[g->text_length - 1] == '\n';
+  return has_end || print_text("\n", 1);
 }
 
 static double rate(size_t count, double seconds) { return seconds > 0 ? (double)count / seconds : 0; }
@@ -265,53 +290,48 @@ static double load_seconds(const mlx_open_times_t *times) {
   return times->load_seconds + (times->was_compiled ? 0 : times->compile_seconds);
 }
 
-static void put_timings(mlx_text_t *json, const mlx_generation_t *g, size_t prompt_count,
+static void put_timings(mlx_json_writer_t *json, const mlx_generation_t *g, size_t prompt_count,
                         const mlx_open_times_t *times) {
-  const struct {
-    const char *name;
-    double seconds;
-  } timings[] = {{"compile_seconds", compile_seconds(times)},
-                 {"load_seconds", load_seconds(times)},
-                 {"prompt_seconds", g->prompt_seconds},
-                 {"decode_seconds", g->decode_seconds}};
-  mlx_text_puts(json, "  \"timings\": {");
-  for (size_t i = 0; i < sizeof timings / sizeof *timings; ++i) {
-    mlx_text_printf(json, "\"%s\": ", timings[i].name);
-    mlx_text_json_number(json, "%.6f", timings[i].seconds);
-    mlx_text_puts(json, ", ");
-  }
-  mlx_text_puts(json, "\"prompt_tokens_per_second\": ");
-  mlx_text_json_number(json, "%.3f", rate(prompt_count, g->prompt_seconds));
-  mlx_text_puts(json, ", \"decode_tokens_per_second\": ");
-  mlx_text_json_number(json, "%.3f", rate(decoded(g), g->decode_seconds));
-  mlx_text_puts(json, "},\n");
+  mlx_json_begin_object(json, "timings", MLX_JSON_ONE_LINE);
+  mlx_json_put_number(json, "compile_seconds", "%.6f", compile_seconds(times));
+  mlx_json_put_number(json, "load_seconds", "%.6f", load_seconds(times));
+  mlx_json_put_number(json, "prompt_seconds", "%.6f", g->prompt_seconds);
+  mlx_json_put_number(json, "decode_seconds", "%.6f", g->decode_seconds);
+  mlx_json_put_number(json, "prompt_tokens_per_second", "%.3f", rate(prompt_count, g->prompt_seconds));
+  mlx_json_put_number(json, "decode_tokens_per_second", "%.3f", rate(decoded(g), g->decode_seconds));
+  mlx_json_end(json);
 }
 
 static mlx_status_t print_json(const mlx_engine_t *engine, const flags_t *f, const mlx_engine_info_t *info,
                                const int32_t *prompt, size_t prompt_count, const mlx_generation_t *g,
                                const mlx_open_times_t *times) {
-  mlx_text_t json = {0};
+  mlx_text_t text = {0};
+  mlx_json_writer_t json = {.out = &text};
   mlx_status_t status = NULL;
-  mlx_text_puts(&json, "{\n");
-  put_ids(&json, "prompt_ids", prompt, prompt_count);
-  put_ids(&json, "output_ids", g->ids, g->count);
-  mlx_text_puts(&json, "  \"text\": ");
-  mlx_text_json_string(&json, g->text, g->text_length);
-  mlx_text_printf(&json, ",\n  \"seed\": %llu", (unsigned long long)f->sampling.options.seed);
-  if (g->logprobs) status = mlx_cli_put_logprobs(engine, g, (size_t)f->sampling.logprobs, false, &json);
-  mlx_text_printf(&json, ",\n  \"finish_reason\": \"%s\",\n", mlx_finish_reason_name(g->finish_reason));
+  mlx_json_begin_object(&json, NULL, MLX_JSON_LINES);
+  mlx_json_put_ints(&json, "prompt_ids", prompt, prompt_count);
+  mlx_json_put_ints(&json, "output_ids", g->ids, g->count);
+  mlx_json_put_bytes(&json, "text", g->text, g->text_length);
+  mlx_json_put_uint(&json, "seed", f->sampling.options.seed);
+  if (g->logprobs)
+    status = mlx_cli_put_logprobs(engine, g, (size_t)f->sampling.logprobs, MLX_JSON_LINES, &json);
+  mlx_json_put_text(&json, "finish_reason", mlx_finish_reason_name(g->finish_reason));
   put_timings(&json, g, prompt_count, times);
-  mlx_text_printf(&json, "  \"dtype\": \"%s\",\n  \"activations\": \"%s\",\n  \"kv\": \"%s\",\n", info->dtype,
-                  info->activations, info->kv);
-  mlx_text_printf(&json, "  \"device\": \"%s\",\n  \"threads\": %d\n}\n", info->device, info->threads);
-  status = mlx_status_join(status, mlx_text_finish(&json));
-  if (!status && !print_text(json.data, json.length)) status = mlx_stdout_error();
-  mlx_text_clear(&json);
+  mlx_json_put_text(&json, "dtype", info->dtype);
+  mlx_json_put_text(&json, "activations", info->activations);
+  mlx_json_put_text(&json, "kv", info->kv);
+  mlx_json_put_text(&json, "device", info->device);
+  mlx_json_put_int(&json, "threads", info->threads);
+  mlx_json_end(&json);
+  mlx_text_puts(&text, "\n");
+  status = mlx_status_join(status, mlx_text_finish(&text));
+  if (!status && !print_text(text.data, text.length)) status = mlx_stdout_error();
+  mlx_text_clear(&text);
   return status;
 }
 
 static void print_summary(const mlx_generation_t *g, size_t prompt_count, const mlx_open_times_t *times) {
-  mlx_terminal_note("\n%s: ", mlx_finish_reason_name(g->finish_reason));
+  mlx_terminal_note("%s: ", mlx_finish_reason_name(g->finish_reason));
   if (times->was_compiled) mlx_terminal_note("compile %.2f s; ", compile_seconds(times));
   mlx_terminal_note("load %.2f s; prompt %zu %s, %.1f tok/s; output %zu %s, %.1f tok/s\n",
                     load_seconds(times), prompt_count, mlx_plural(prompt_count, "token", "tokens"),
@@ -327,15 +347,16 @@ static void fill_options(const flags_t *f, mlx_generate_options_t *out) {
   out->stop_count = f->stops.count;
   out->on_prompt = mlx_cli_show_prompt;
   mlx_sampling_flags_apply(&f->sampling, out);
-  if (f->open.verbose) mlx_terminal_note("seed: %llu\n", (unsigned long long)f->sampling.options.seed);
+  if (f->open.engine.verbose) mlx_terminal_note("seed: %llu\n", (unsigned long long)f->sampling.options.seed);
 }
 
 static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const prompt_t *prompt,
                              const mlx_open_times_t *times) {
   const mlx_engine_info_t info = mlx_engine_info(engine);
-  mlx_cli_print_device(&info, f->open.verbose);
-  int32_t *ids = NULL;
+  mlx_cli_print_device(&info, f->open.engine.verbose);
+  int32_t *rendered = NULL;
   size_t count;
+  const int32_t *ids = mlx_engine_prompt(engine, &count);
   mlx_session_t *session = NULL;
   mlx_generation_t generation = {0};
   mlx_generate_options_t options;
@@ -345,11 +366,15 @@ static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const promp
   options.user = &output;
   if (!f->json)
     mlx_stream_begin(&output.stream, f->chat && mlx_stream_thinks_after(prompt->text, prompt->length));
-  mlx_status_t status = f->chat ? mlx_engine_tokenize_chat(engine, prompt->text, prompt->length, &ids, &count)
-                                : mlx_engine_tokenize(engine, prompt->text, prompt->length, &ids, &count);
+  mlx_status_t status = NULL;
+  if (f->chat && f->no_special) {  // rendered after the engine was opened
+    status = mlx_engine_tokenize_chat(engine, prompt->text, prompt->length, &rendered, &count);
+    ids = rendered;
+  }
   if (!status) status = mlx_session_create(engine, &session);
   if (!status) status = mlx_session_generate(session, ids, count, &options, &generation);
   if (!f->json && !mlx_stream_end(&output.stream)) output.failed = true;
+  if (!f->json && !end_line(&generation)) output.failed = true;
   if (!status && output.failed) status = mlx_stdout_error();
   if (!status && f->json) {
     status = print_json(engine, f, &info, ids, count, &generation, times);
@@ -360,7 +385,7 @@ static mlx_status_t generate(mlx_engine_t *engine, const flags_t *f, const promp
     status = mlx_error(MLX_CANCELLED, "interrupted");
   mlx_generation_clear(&generation);
   mlx_session_free(session);
-  mlx_engine_free_ids(ids);
+  mlx_engine_free_ids(rendered);
   return status;
 }
 
@@ -369,13 +394,14 @@ static mlx_status_t chat_at_terminal(mlx_engine_t *engine, const flags_t *f, con
   mlx_generate_options_t options;
   fill_options(f, &options);
   const mlx_chat_setup_t setup = {.model = f->open.model,
+                                  .path = f->path,
                                   .engine = engine,
                                   .chat = chat,
                                   .render = f->render,
                                   .generate = &options,
                                   .system = f->system,
-                                  .verbose = f->open.verbose};
-  mlx_cli_print_device(&info, f->open.verbose);
+                                  .verbose = f->open.engine.verbose};
+  mlx_cli_print_device(&info, f->open.engine.verbose);
   return mlx_cli_chat(&setup);
 }
 
@@ -386,14 +412,18 @@ static mlx_status_t generate_batch(flags_t *f) {
   mlx_open_times_t times;
   mlx_generate_options_t options;
   mlx_status_t status = prepare_chat(f, &chat);
-  if (!status && chat) status = mlx_cli_batch_render(&f->batch, chat, &f->render, f->system);
-  if (!status) status = mlx_cli_open(&f->open, &engine, &times);
+  if (!status) status = check_chat_input(f);
+  if (!status && chat && !f->no_special)
+    status = mlx_cli_batch_render(&f->batch, chat, &f->render, f->system);
+  if (!status) status = mlx_open_located(f->path, &f->open.engine, &engine, &times);
+  f->render.plain = f->no_special ? engine : NULL;
+  if (!status && chat && f->no_special) status = mlx_cli_batch_render(&f->batch, chat, &f->render, f->system);
   if (!status) {
     const mlx_engine_info_t info = mlx_engine_info(engine);
-    mlx_cli_print_device(&info, f->open.verbose);
+    mlx_cli_print_device(&info, f->open.engine.verbose);
     fill_options(f, &options);
     options.on_prompt = NULL;  // many prompts are read at once
-    status = mlx_cli_batch_generate(&f->batch, engine, &options, f->json);
+    status = mlx_cli_batch_generate(&f->batch, engine, &options, f->no_special, f->json);
   }
   mlx_engine_close(engine);
   mlx_chat_free(chat);
@@ -407,11 +437,15 @@ static mlx_status_t open_and_generate(flags_t *f) {
   mlx_open_times_t times;
   mlx_status_t status = f->interactive ? NULL : read_prompt(f, &prompt);
   if (!status) status = prepare_chat(f, &chat);
-  if (!status && chat && !f->interactive) status = template_prompt(f, chat, &prompt);
-  f->open.prompt = prompt.text;
-  f->open.prompt_length = prompt.length;
-  f->open.prompt_is_chat = f->chat;
-  if (!status) status = mlx_cli_open(&f->open, &engine, &times);
+  if (!status) status = check_chat_input(f);
+  if (!status && chat && !f->interactive && !f->no_special) status = template_prompt(f, chat, &prompt);
+  f->open.engine.prompt = prompt.text;
+  f->open.engine.prompt_length = prompt.length;
+  f->open.engine.prompt_is_chat = f->chat;
+  f->open.engine.prompt_is_plain = f->no_special;
+  if (!status) status = mlx_open_located(f->path, &f->open.engine, &engine, &times);
+  f->render.plain = f->no_special ? engine : NULL;  // the engine knows the special tokens
+  if (!status && chat && !f->interactive && f->no_special) status = template_prompt(f, chat, &prompt);
   if (!status) {
     status = f->interactive ? chat_at_terminal(engine, f, chat) : generate(engine, f, &prompt, &times);
   }
@@ -423,22 +457,25 @@ static mlx_status_t open_and_generate(flags_t *f) {
 
 static void initialize(void *options) {
   flags_t *f = options;
-  f->open = (mlx_open_options_t){.kernels = "auto", .device = "auto", .context = -1};
+  mlx_open_flags_initialize(&f->open);
   f->count = -1;
   mlx_sampling_flags_initialize(&f->sampling);
 }
 
-static mlx_status_t run_flags(flags_t *f, const char *const *words, size_t word_count) {
-  MLX_TRY(mlx_terminal_set_quiet(f->quiet, f->open.verbose));
+static mlx_status_t run_flags(void *options, const char **words, size_t word_count) {
+  flags_t *f = options;
+  MLX_TRY(mlx_terminal_set_quiet(f->quiet, f->open.engine.verbose));
   if (!f->open.model)
     return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel run MODEL \"PROMPT\"");
   if (f->sampling.logprobs >= 0 && !f->json)
     return mlx_status_hint(mlx_error(MLX_USAGE, "--logprobs needs --json"), "add --json");
+  MLX_TRY(mlx_open_flags_read(&f->open));
   MLX_TRY(choose_input(f, words, word_count));
   mlx_status_t status = mlx_sampling_flags_read(&f->sampling);
   if (!status) status = read_batch(f);
   if (!status) status = f->batch.prompts.count ? generate_batch(f) : open_and_generate(f);
   mlx_cli_batch_clear(&f->batch);
+  mlx_free(f->path);
   mlx_free(f->tools);
   mlx_sampling_flags_clear(&f->sampling);
   return status;
@@ -446,20 +483,13 @@ static mlx_status_t run_flags(flags_t *f, const char *const *words, size_t word_
 
 static mlx_status_t run(const mlx_command_line_t *line) {
   flags_t f;
-  const char **words;
-  size_t count;
-  bool help;
-  MLX_TRY(mlx_alloc((size_t)line->argc + 1, sizeof *words, &words));
-  mlx_status_t status = mlx_command_line_parse(line, &f, words, (size_t)line->argc, &count, &help);
-  if (!status && !help) status = run_flags(&f, words, count);
-  mlx_free(words);
-  return status;
+  return mlx_command_line_run(line, &f, run_flags);
 }
 
 // clang-format off
 static const mlx_flag_t flags[] = {
     MLX_MODEL_FLAG(flags_t, open.model),
-    MLX_ESCAPED_TEXT_FLAG(flags_t, prompt, "-p, --prompt", "TEXT", "prompt, with escapes such as \\n; -: read stdin"),
+    MLX_ESCAPED_TEXT_FLAG(flags_t, prompt, "-p, --prompt", "TEXT", "the prompt, with escapes such as \\n; -: read stdin"),
     MLX_FILE_FLAG(flags_t, prompt_file, "read the prompt from a file or stdin (-); FILE.jsonl: many"),
     MLX_SWITCH_FLAG(flags_t, raw, "--raw", "complete the prompt as text, without the chat template"),
     MLX_INT_FLAG(flags_t, count, "-n, --n-predict", "N",
@@ -469,12 +499,15 @@ static const mlx_flag_t flags[] = {
     MLX_OPEN_FLAGS(flags_t, open),
     MLX_SAMPLING_FLAGS(flags_t, sampling),
     MLX_COLLAPSED_GROUP("chat, batch and device"),
-    MLX_ESCAPED_LIST_FLAG(flags_t, stops, "--stop", "TEXT", "stop before this text; may be repeated"),
+    MLX_ESCAPED_LIST_FLAG(flags_t, stops, "--stop", "TEXT", "stop before this text, with escapes such as \\n; may be repeated"),
     MLX_INT_FLAG(flags_t, parallel, "-np, --parallel", "N",
                  "-f FILE.jsonl: sequences at the same time (default: one per prompt, up to 64)",
                  1, MAX_PARALLEL),
-    MLX_ESCAPED_TEXT_FLAG(flags_t, system, "-sys, --system-prompt", "TEXT", "system message of a chat"),
-    MLX_SWITCH_FLAG(flags_t, no_escape, "--no-escape", "keep backslashes as they are in PROMPT, -p, -sys and --stop"),
+    MLX_ESCAPABLE_TEXT_FLAG(flags_t, system, "-sys, --system-prompt", "TEXT", "system message of a chat"),
+    MLX_SWITCH_FLAG(flags_t, escape, "-e, --escape",
+                    "replace escapes such as \\n also in PROMPT, stdin, -f and -sys (default: kept)"),
+    MLX_SWITCH_FLAG(flags_t, no_escape, "--no-escape", "keep backslashes in -p and --stop as they are"),
+    MLX_NO_SPECIAL_FLAG(flags_t, no_special),
     MLX_CHAT_TEMPLATE_FLAG(flags_t, chat_template),
     MLX_TEXT_FLAG(flags_t, variables, "--chat-template-kwargs", "JSON",
                   "variables for the chat template: {\"enable_thinking\": false}"),
@@ -484,7 +517,7 @@ static const mlx_flag_t flags[] = {
     MLX_GROUP_END,
     MLX_JSON_FLAG(flags_t, json),
     MLX_QUIET_FLAG(flags_t, quiet),
-    MLX_VERBOSE_FLAG(flags_t, open.verbose),
+    MLX_VERBOSE_FLAG(flags_t, open.engine.verbose),
     {0},
 };
 // clang-format on
@@ -497,9 +530,8 @@ const mlx_verb_t mlx_verb_run = {
         "Answers the prompt, or chats at a terminal without one. Compiles the model on first use.\n\n"
         "examples:\n"
         "  mlxcel run model.gguf \"Why is the sky blue?\"\n"
-        "  mlxcel run model.gguf --raw -p \"The capital of France is\" -n 16 --temp 0\n"
-        "  mlxcel run -m model.gguf -f prompts.jsonl -n 100 --json",
-    .model_word = MLX_MODEL_IS_WORD,
+        "  mlxcel run model.gguf --raw -p \"The capital of France is\" -n 16 --temp 0",
+    .model_word = true,
     .flags = flags,
     .options_size = sizeof(flags_t),
     .initialize = initialize,

@@ -114,37 +114,39 @@ void mlx_sampling_flags_apply(const mlx_sampling_flags_t *f, mlx_generate_option
 // ----------------------------------------------------------------------------------------------------------
 // Log-probabilities
 
-// "token": "...", "logprob": -0.5, "bytes": [...], without braces.
-static mlx_status_t put_logprob(const mlx_engine_t *engine, const mlx_logprob_t *logprob, mlx_text_t *json) {
+static mlx_status_t put_logprob(const mlx_engine_t *engine, const mlx_logprob_t *logprob,
+                                mlx_json_writer_t *json) {
   char *bytes;
   size_t length;
   MLX_TRY(mlx_engine_token_bytes(engine, logprob->id, &bytes, &length));
-  mlx_text_puts(json, "\"token\": ");
-  mlx_text_json_string(json, bytes ? bytes : "", length);
-  mlx_text_printf(json, ", \"id\": %d, \"logprob\": ", logprob->id);
-  mlx_text_json_number(json, "%.17g", logprob->logprob);
-  mlx_text_puts(json, ", \"bytes\": [");
-  for (size_t i = 0; i < length; ++i) mlx_text_printf(json, "%s%d", i ? ", " : "", (unsigned char)bytes[i]);
-  mlx_text_puts(json, "]");
+  mlx_json_put_bytes(json, "token", bytes ? bytes : "", length);
+  mlx_json_put_int(json, "id", logprob->id);
+  mlx_json_put_number(json, "logprob", "%.17g", logprob->logprob);
+  mlx_json_begin_list(json, "bytes", MLX_JSON_ONE_LINE);
+  for (size_t i = 0; i < length; ++i) mlx_json_put_int(json, NULL, (unsigned char)bytes[i]);
+  mlx_json_end(json);
   mlx_free(bytes);
   return NULL;
 }
 
 mlx_status_t mlx_cli_put_logprobs(const mlx_engine_t *engine, const mlx_generation_t *g, size_t best,
-                                  bool one_line, mlx_text_t *json) {
-  mlx_text_printf(json, ",%s \"logprobs\": {\"content\": [", one_line ? "" : "\n ");
+                                  mlx_json_layout_t layout, mlx_json_writer_t *json) {
+  mlx_json_begin_object(json, "logprobs", MLX_JSON_ONE_LINE);
+  mlx_json_begin_list(json, "content", layout);
   for (size_t i = 0; i < g->count; ++i) {
     const mlx_logprob_t *row = g->logprobs + i * (best + 1);
-    mlx_text_printf(json, "%s%s{", i ? "," : "", one_line ? "" : "\n    ");
+    mlx_json_begin_object(json, NULL, MLX_JSON_ONE_LINE);
     MLX_TRY(put_logprob(engine, &row[best], json));
-    mlx_text_puts(json, ", \"top_logprobs\": [");
+    mlx_json_begin_list(json, "top_logprobs", MLX_JSON_ONE_LINE);
     for (size_t j = 0; j < best; ++j) {
-      mlx_text_puts(json, j ? ", {" : "{");
+      mlx_json_begin_object(json, NULL, MLX_JSON_ONE_LINE);
       MLX_TRY(put_logprob(engine, &row[j], json));
-      mlx_text_puts(json, "}");
+      mlx_json_end(json);
     }
-    mlx_text_puts(json, "]}");
+    mlx_json_end(json);
+    mlx_json_end(json);
   }
-  mlx_text_puts(json, "]}");
+  mlx_json_end(json);
+  mlx_json_end(json);
   return NULL;
 }

@@ -2,6 +2,7 @@
 #ifndef MLXCEL_CLI_SAMPLING_H_
 #define MLXCEL_CLI_SAMPLING_H_
 
+#include "base/json_writer.h"
 #include "base/text.h"
 #include "cli/flags.h"
 #include "runtime/mlxcel.h"
@@ -25,9 +26,9 @@ void mlx_sampling_flags_clear(mlx_sampling_flags_t *flags);
 void mlx_sampling_flags_apply(const mlx_sampling_flags_t *flags, mlx_generate_options_t *options);
 
 // Appends the "logprobs" member of --json, in the format of OpenAI's API, with |best| alternatives per token.
-// With |one_line|, without line feeds.
+// |layout| is that of the list of tokens.
 mlx_status_t mlx_cli_put_logprobs(const mlx_engine_t *engine, const mlx_generation_t *generation, size_t best,
-                                  bool one_line, mlx_text_t *json) MLX_MUST_USE;
+                                  mlx_json_layout_t layout, mlx_json_writer_t *json) MLX_MUST_USE;
 
 // The rows; |f| is a field of type mlx_sampling_flags_t. They open a collapsed group, which lasts until the
 // next group or MLX_GROUP_END.

@@ -1,9 +1,10 @@
-// mlxcel serve: serves models over HTTP, with the APIs of OpenAI, Anthropic and Ollama (server/server.h).
-// stdout carries one line, when the server is ready; everything else goes to stderr.
+// mlxcel serve: serves models over HTTP, with the APIs of OpenAI, Anthropic and Ollama
+// (server/core/server.h). stdout carries one line, when the server is ready; everything else goes to stderr.
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -11,43 +12,53 @@
 #include "cli/parse.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
-#include "server/models.h"
-#include "server/server.h"
+#include "open/locate.h"
+#include "server/core/models.h"
+#include "server/core/server.h"
 #include "transfer/hub.h"
 #include "transfer/pull_oci.h"
 
 #define MAX_WORDS 64
 #define MAX_KEYS 1024
 #define MAX_KEY_FILE (1u << 20)  // bytes
-#define CPU_PARALLEL 32          // sequences; --parallel
-#define GPU_PARALLEL 256
-#define MOST_SHARES 4  // of the KV caches' memory, if several models are served
+#define MAX_KEY 4096             // bytes of an API key
 
 typedef struct flags {
-  mlx_open_options_t open;
+  mlx_open_flags_t open;
   mlx_flag_list_t models, aliases, keys;
-  const char *folder, *host, *key_file, *certificate, *private_key, *cors, *unix_path, *log, *model_memory;
+  const char *folder, *host, *key_file, *certificate, *private_key, *cors, *allowed_hosts, *unix_path, *log,
+      *model_memory;
   const char *chat_template;
-  int64_t port, queue, work;
-  double drain, stall;
-  bool no_page, quiet;
+  int64_t port, queue, work, connections, address_connections;
+  double drain, stall, keep;
+  bool no_page, no_special, strict, quiet;
   // Not flags.
   const char *words[MAX_WORDS];
   size_t word_count;
   const char *all_keys[MAX_KEYS];
   size_t key_count;
   char *key_text;        // owned: contents of key_file
-  uint64_t model_bytes;  // --model-memory, or its default; 0: no limit
-  size_t model_count;
+  uint64_t model_bytes;  // --model-memory; 0: the default
+  bool stored;           // no model was given: serve the stored ones
 } flags_t;
 
 // ----------------------------------------------------------------------------------------------------------
 // Options
 
+static mlx_status_t check_key(const char *key) {
+  if (!*key) return mlx_error(MLX_USAGE, "an API key is empty");
+  if (strlen(key) <= MAX_KEY) return NULL;
+  return mlx_error(MLX_USAGE, "an API key has %zu bytes; at most %d are supported", strlen(key), MAX_KEY);
+}
+
 static mlx_status_t read_keys(flags_t *f) {
+  size_t length;
   for (size_t i = 0; i < f->keys.count; ++i) f->all_keys[f->key_count++] = f->keys.items[i];
   if (f->key_file) {
-    MLX_TRY(mlx_read_file(f->key_file, MAX_KEY_FILE, &f->key_text, NULL));
+    MLX_TRY(mlx_read_file(f->key_file, MAX_KEY_FILE, &f->key_text, &length));
+    if (memchr(f->key_text, 0, length))  // the key would end there, and could be short
+      return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' has a NUL byte", f->key_file),
+                             "use a text file with one key per line");
     for (char *line = strtok(f->key_text, "\r\n"); line; line = strtok(NULL, "\r\n")) {
       if (f->key_count == MAX_KEYS)
         return mlx_error(MLX_USAGE, "'%s' has more than %d keys", f->key_file, MAX_KEYS);
@@ -55,7 +66,7 @@ static mlx_status_t read_keys(flags_t *f) {
     }
   }
   for (size_t i = 0; i < f->key_count; ++i) {
-    if (!*f->all_keys[i]) return mlx_error(MLX_USAGE, "an API key is empty");
+    MLX_TRY(check_key(f->all_keys[i]));
   }
   if (f->key_file && !f->key_count) return mlx_error(MLX_USAGE, "'%s' has no key", f->key_file);
   return NULL;
@@ -73,8 +84,7 @@ static mlx_status_t check_options(flags_t *f) {
   if (!strncmp(f->host, prefix, strlen(prefix))) f->unix_path = f->host + strlen(prefix);
   if (!f->certificate != !f->private_key)
     return mlx_status_hint(mlx_error(MLX_USAGE, "--ssl-cert and --ssl-key belong together"), "give both");
-  if (!f->word_count && !f->models.count && !f->folder)
-    return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel serve MODEL");
+  f->stored = !f->word_count && !f->models.count && !f->folder;
   MLX_TRY(read_keys(f));
   if (!f->unix_path && !is_local(f->host) && !f->key_count)
     mlx_terminal_note("warning: every client that reaches %s can use this server; set a key with --api-key\n",
@@ -85,67 +95,12 @@ static mlx_status_t check_options(flags_t *f) {
 // ----------------------------------------------------------------------------------------------------------
 // Models
 
-static bool uses_gpu(const flags_t *f) {
-  char target[64];
-  uint64_t memory;
-  mlx_status_t no_gpu = mlx_engine_gpu_target(target, sizeof target, &memory);
-  const bool gpu = strcmp(f->open.device, "cpu") && !no_gpu;
-  mlx_status_free(no_gpu);
-  return gpu;
-}
-
-// On a CPU nothing fails when models need more memory than there is: the machine swaps. So there is a limit.
-static mlx_status_t choose_model_memory(flags_t *f) {
-  MLX_TRY(mlx_size_parse(f->model_memory, "--model-memory", &f->model_bytes));
-  const uint64_t memory = mlx_physical_memory();
-  if (!f->model_bytes && !uses_gpu(f) && memory < UINT64_MAX) f->model_bytes = memory / 4 * 3;
-  return NULL;
-}
-
-// Chooses the number of sequences and the memory for the device, unless the user did.
-static void choose_sizes(const flags_t *f, mlx_open_options_t *open, char memory[32]) {
-  const bool gpu = uses_gpu(f);
-  if (!open->parallel) open->parallel = gpu ? GPU_PARALLEL : CPU_PARALLEL;
-  if (gpu || f->open.memory || mlx_physical_memory() == UINT64_MAX) return;
-  // The KV cache grows as it is used: keep half of the memory for the rest of the machine, and a third of the
-  // models' memory for weights.
-  uint64_t caches = mlx_physical_memory() / 2;
-  if (f->model_bytes && f->model_bytes / 3 * 2 < caches) caches = f->model_bytes / 3 * 2;
-  const size_t shares = f->model_count < MOST_SHARES ? f->model_count : MOST_SHARES;
-  snprintf(memory, 32, "%llu", (unsigned long long)(caches / (shares ? shares : 1)));
-  open->memory = memory;
-}
-
-static mlx_status_t open_model(void *user, const char *path, mlx_engine_t **out_engine,
-                               mlx_chat_t **out_chat) {
+static void print_opened(void *user, const char *path, mlx_engine_t *engine, double seconds) {
   const flags_t *f = user;
-  mlx_open_options_t open = f->open;
-  mlx_open_times_t times;
-  char memory[32];
-  *out_chat = NULL;
-  open.model = path;
-  choose_sizes(f, &open, memory);
-  if (f->chat_template) MLX_TRY(mlx_cli_open_chat(path, open.allow_unsigned, f->chat_template, out_chat));
-  mlx_status_t status = mlx_cli_open(&open, out_engine, &times);
-  if (status) {
-    mlx_chat_free(*out_chat);
-    *out_chat = NULL;
-    return status;
-  }
-  const mlx_engine_info_t info = mlx_engine_info(*out_engine);
-  mlx_cli_print_device(&info, open.verbose);
-  mlx_terminal_note("loaded %s in %.1f s: context %lld, %lld sequences at a time\n", path,
-                    times.compile_seconds + times.load_seconds, (long long)info.context,
-                    (long long)info.sequences);
-  return NULL;
-}
-
-// A reference may be one that is not downloaded yet, so it has no template until it is loaded.
-static mlx_status_t find_chat(void *user, const char *path, mlx_chat_t **out_chat) {
-  const flags_t *f = user;
-  *out_chat = NULL;
-  if (!mlx_is_file(path) && !mlx_is_dir(path)) return NULL;
-  return mlx_cli_find_chat(path, f->open.allow_unsigned, f->chat_template, out_chat);
+  const mlx_engine_info_t info = mlx_engine_info(engine);
+  mlx_cli_print_device(&info, f->open.engine.verbose);
+  mlx_terminal_note("loaded %s in %.1f s: context %lld, %lld sequences at a time\n", path, seconds,
+                    (long long)info.context, (long long)info.sequences);
 }
 
 // "NAME=MODEL", or "NAME" for the first model.
@@ -154,9 +109,10 @@ static mlx_status_t add_alias(mlx_server_t *server, const char *text) {
   char *alias;
   if (equals == text || (equals && !equals[1]))
     return mlx_error(MLX_USAGE, "option --alias expects NAME or NAME=MODEL, not '%s'", text);
+  const char *model = equals ? equals + 1 : mlx_server_model_name(server, 0);
+  if (!model) return mlx_error(MLX_USAGE, "--alias %s: there is no model that could have this name", text);
   MLX_TRY(mlx_copy_text(text, equals ? (size_t)(equals - text) : strlen(text), &alias));
-  mlx_status_t status =
-      mlx_server_alias(server, alias, equals ? equals + 1 : mlx_server_model_name(server, 0));
+  mlx_status_t status = mlx_server_alias(server, alias, model);
   mlx_free(alias);
   return status;
 }
@@ -166,14 +122,14 @@ static mlx_status_t add_alias(mlx_server_t *server, const char *text) {
 static mlx_status_t choose_name(const char *model, const char *path, char **out_name) {
   *out_name = NULL;
   if (!strcmp(model, path) || !strncmp(model, "http", 4)) return NULL;
-  if (mlx_is_hub_ref(model) || mlx_is_oci_ref(model)) return mlx_model_default_name(model, out_name);
+  if (mlx_is_hub_ref(model) || mlx_is_oci_ref(model)) return mlx_models_default_name(model, out_name);
   return mlx_copy_text(model, strlen(model), out_name);
 }
 
 // Pulls a model that is not here yet. A wrong name is an error at the start, not at the first request.
 static mlx_status_t add_model(mlx_server_t *server, const char *model) {
   char *path, *name = NULL;
-  MLX_TRY(mlx_cli_local_model(model, &path));
+  MLX_TRY(mlx_locate(model, mlx_terminal_report(), &path));
   mlx_status_t status =
       mlx_is_file(path) || mlx_is_dir(path) ? NULL : mlx_error(MLX_NOT_FOUND, "there is no model '%s'", path);
   if (!status) status = choose_name(model, path, &name);
@@ -190,6 +146,7 @@ static mlx_status_t add_models(mlx_server_t *server, const flags_t *f) {
   for (size_t i = 0; i < f->word_count; ++i) MLX_TRY(add_model(server, f->words[i]));
   for (size_t i = 0; i < f->models.count; ++i) MLX_TRY(add_model(server, f->models.items[i]));
   if (f->folder) MLX_TRY(mlx_server_add_folder(server, f->folder));
+  if (f->stored) MLX_TRY(mlx_server_scan(server));
   for (size_t i = 0; i < f->aliases.count; ++i) MLX_TRY(add_alias(server, f->aliases.items[i]));
   return NULL;
 }
@@ -206,8 +163,8 @@ static mlx_status_t print_ready(const mlx_server_t *server, const flags_t *f, in
   else
     printf("listening on %s://%s%s%s:%d", f->certificate ? "https" : "http", v6 ? "[" : "", f->host,
            v6 ? "]" : "", port);
-  printf(" (%s %s", count == 1 ? "model" : "models", mlx_server_model_name(server, 0));
-  for (size_t i = 1; i < count; ++i) printf(", %s", mlx_server_model_name(server, i));
+  printf(" (%s", count == 0 ? "no models: `mlxcel pull NAME` stores one" : count == 1 ? "model" : "models");
+  for (size_t i = 0; i < count; ++i) printf("%s %s", i ? "," : "", mlx_server_model_name(server, i));
   printf(")\n");
   return fflush(stdout) || ferror(stdout) ? mlx_stdout_error() : NULL;
 }
@@ -224,10 +181,15 @@ static void fill_options(flags_t *f, mlx_server_options_t *out) {
   out->http.unix_path = f->unix_path;
   out->http.certificate = f->certificate;
   out->http.private_key = f->private_key;
+  if (f->connections) out->http.max_connections = f->connections;
+  out->http.max_connections_per_address = f->address_connections;
   out->version = MLXCEL_VERSION;
   out->keys = f->all_keys;
   out->key_count = f->key_count;
   out->cors = f->cors;
+  out->allowed_hosts = f->allowed_hosts;
+  out->plain = f->no_special;
+  out->strict = f->strict;
   out->log = f->log;
   out->page = !f->no_page;
   out->drain_seconds = f->drain;
@@ -235,19 +197,22 @@ static void fill_options(flags_t *f, mlx_server_options_t *out) {
   out->work_seconds = f->work;
   out->queue = f->queue;
   out->model_memory = f->model_bytes;
+  out->keep_seconds = f->keep;
   out->refuse_larger = f->model_memory != NULL;
   out->report = mlx_terminal_report();
-  out->open = open_model;
-  out->find_chat = find_chat;
+  out->engine = f->open.engine;
+  out->chat_template = f->chat_template;
+  out->stored = f->stored;
+  out->on_open = print_opened;
   out->on_second_signal = exit_now;
   out->user = f;
 }
 
 static mlx_status_t serve_with(mlx_server_t *server, flags_t *f) {
   int port;
+  MLX_TRY(mlx_server_check(server));
   MLX_TRY(add_models(server, f));
-  f->model_count = mlx_server_model_count(server);
-  if (mlx_server_model_count(server) == 1) MLX_TRY(mlx_server_load(server));
+  if (!f->stored && mlx_server_model_count(server) == 1) MLX_TRY(mlx_server_load(server));
   MLX_TRY(mlx_server_listen(server, &port));
   MLX_TRY(print_ready(server, f, port));
   return mlx_server_run(server);
@@ -257,8 +222,9 @@ static mlx_status_t serve(flags_t *f) {
   mlx_server_options_t options;
   mlx_server_t *server;
   MLX_TRY(check_options(f));
-  MLX_TRY(choose_model_memory(f));
+  MLX_TRY(mlx_size_parse(f->model_memory, "--model-memory", &f->model_bytes));
   fill_options(f, &options);
+  mlx_fault_recover();  // a file that is truncated ends the requests of its model, not the server
   MLX_TRY(mlx_server_create(&options, &server));
   mlx_status_t status = serve_with(server, f);
   mlx_server_free(server);
@@ -267,13 +233,14 @@ static mlx_status_t serve(flags_t *f) {
 
 static void initialize(void *options) {
   flags_t *f = options;
-  f->open = (mlx_open_options_t){.kernels = "auto", .device = "auto", .context = -1};
+  mlx_open_flags_initialize(&f->open);
   f->host = "127.0.0.1";
   f->port = 8080;
   f->queue = 1024;
   f->drain = 30;
   f->stall = 60;
   f->work = 10;
+  f->keep = -1;
 }
 
 static mlx_status_t run(const mlx_command_line_t *line) {
@@ -285,7 +252,8 @@ static mlx_status_t run(const mlx_command_line_t *line) {
   if (help) return NULL;
   memcpy(f.words, words, count * sizeof *words);
   f.word_count = count;
-  MLX_TRY(mlx_terminal_set_quiet(f.quiet, f.open.verbose));
+  MLX_TRY(mlx_terminal_set_quiet(f.quiet, f.open.engine.verbose));
+  MLX_TRY(mlx_open_flags_read(&f.open));
   mlx_status_t status = serve(&f);
   mlx_free(f.key_text);
   return status;
@@ -300,20 +268,26 @@ static const mlx_flag_t flags[] = {
     MLX_INT_FLAG(flags_t, port, "--port", "N", "port to listen on (default: 8080; 0: a free one)", 0, 65535),
     MLX_CONTEXT_FLAG(flags_t, open.context,
                      "context length in tokens (default: up to 8192; 0: the model's)", 0, 1 << 30),
-    MLX_INT_FLAG(flags_t, open.parallel, "-np, --parallel", "N",
-                 "requests that run at the same time (default: 32 on a CPU, 256 on a GPU)", 1, 4096),
+    MLX_INT_FLAG(flags_t, open.engine.sequences, "-np, --parallel", "N",
+                 "requests that run at the same time (default: 32 on a CPU, 256 on a GPU, 64 for an encoder)", 1, 4096),
     MLX_LIST_FLAG(flags_t, keys, "--api-key", "KEY", "require this key of clients; may be repeated"),
     MLX_TEXT_FLAG(flags_t, key_file, "--api-key-file", "FILE", "require a key of this file, one per line"),
     MLX_OPEN_FLAGS(flags_t, open),
     MLX_COLLAPSED_GROUP("limits, TLS and device"),
     MLX_INT_FLAG(flags_t, queue, "--queue", "N",
                  "requests of a model that may wait; more are refused with 429 (default: 1024)", 0, 1 << 20),
+    MLX_INT_FLAG(flags_t, connections, "--max-connections", "N",
+                 "open connections; a new one then replaces the oldest without a request (default: 1024)", 1, 1 << 20),
+    MLX_INT_FLAG(flags_t, address_connections, "--max-connections-per-address", "N",
+                 "the same of one client address (default: half of --max-connections)", 1, 1 << 20),
     MLX_TEXT_FLAG(flags_t, open.memory, "--memory", "SIZE",
                   "most memory for the KV cache of a model: 512M, 8G (default on a CPU: 2/3 of --model-memory, divided by up to 4 models)"),
     MLX_TEXT_FLAG(flags_t, model_memory, "--model-memory", "SIZE",
                   "most memory for loaded models and their KV caches (default: 3/4 of the RAM on a CPU, no limit on a GPU)"),
+    MLX_NUMBER_FLAG(flags_t, keep, "--keep-alive", "SECONDS",
+                    "unload a model that had no request for so long (default: -1: when its memory is needed)", -1, 1 << 30),
     MLX_NUMBER_FLAG(flags_t, drain, "--drain", "SECONDS",
-                    "after SIGTERM, end within this time; running requests may finish (default: 30)", 0, 86400),
+                    "after SIGTERM or SIGHUP, end within this time; running requests may finish (default: 30)", 0, 86400),
     MLX_NUMBER_FLAG(flags_t, stall, "--stall", "SECONDS",
                     "/health fails if a model with work completes no step for so long (default: 60)", 1, 86400),
     MLX_INT_FLAG(flags_t, work, "--work", "SECONDS",
@@ -321,19 +295,23 @@ static const mlx_flag_t flags[] = {
     MLX_TEXT_FLAG(flags_t, certificate, "--ssl-cert", "FILE", "TLS certificate, PEM"),
     MLX_TEXT_FLAG(flags_t, private_key, "--ssl-key", "FILE", "private key of the certificate, PEM"),
     MLX_TEXT_FLAG(flags_t, cors, "--cors", "ORIGIN", "web pages of this origin may use the server; *: all pages"),
+    MLX_TEXT_FLAG(flags_t, allowed_hosts, "--allowed-hosts", "NAMES",
+                  "names of this server besides localhost, IP addresses and --host, separated by commas; *: all"),
     MLX_TEXT_FLAG(flags_t, unix_path, "--unix", "PATH", "listen on a Unix socket instead of a port"),
     MLX_TEXT_FLAG(flags_t, log, "--log", "FILE", "append a JSON line for each request"),
     MLX_SWITCH_FLAG(flags_t, no_page, "--no-page", "do not serve the chat page at /"),
+    MLX_NO_SPECIAL_FLAG(flags_t, no_special),
+    MLX_SWITCH_FLAG(flags_t, strict, "--strict", "refuse requests with unknown fields, instead of ignoring these fields"),
     MLX_CHAT_TEMPLATE_FLAG(flags_t, chat_template),
-    MLX_KV_FLAG(flags_t, open.kv),
-    MLX_SWITCH_FLAG(flags_t, open.allow_unsigned, "--allow-unsigned",
+    MLX_KV_FLAG(flags_t, open.engine.kv),
+    MLX_SWITCH_FLAG(flags_t, open.engine.allow_unsigned, "--allow-unsigned",
                     "run a bundle that was neither compiled here nor signed by a trusted key"),
-    MLX_TEXT_FLAG(flags_t, open.cpu_level, "--cpu-level", "LEVEL",
+    MLX_TEXT_FLAG(flags_t, open.engine.cpu_level, "--cpu-level", "LEVEL",
                   "CPU level to compile for, or to select in a portable bundle (x86-64-v3)"),
-    MLX_KERNELS_FLAG(flags_t, open.kernels),
+    MLX_KERNELS_FLAG(flags_t, open.engine.kernels),
     MLX_GROUP_END,
     MLX_QUIET_FLAG(flags_t, quiet),
-    MLX_VERBOSE_FLAG(flags_t, open.verbose),
+    MLX_VERBOSE_FLAG(flags_t, open.engine.verbose),
     {0},
 };
 // clang-format on
@@ -344,9 +322,11 @@ const mlx_verb_t mlx_verb_serve = {
     .usage =
         "usage: mlxcel serve [MODEL...] [options]\n\n"
         "Many requests at a time share the steps of a model. Each gets the tokens that it would get "
-        "alone.\n\n"
+        "alone. Without a model, serves the models that `mlxcel list` shows, each loaded when a request "
+        "names it.\n\n"
         "examples:\n"
         "  mlxcel serve model.gguf\n"
+        "  mlxcel serve\n"
         "  mlxcel serve --models ~/models --host 0.0.0.0 --api-key SECRET",
     .flags = flags,
     .options_size = sizeof(flags_t),

@@ -8,18 +8,19 @@
 #include "base/memory.h"
 #include "base/meter.h"
 #include "base/text.h"
-#include "cli/open.h"
 #include "cli/parse.h"
 #include "cli/summary.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
+#include "compiler/compile.h"
 #include "graph/roles.h"
 #include "models/model.h"
+#include "open/locate.h"
 
 typedef struct flags {
   const char *model;
   int64_t context;
-  bool json, quiet;
+  bool json, quiet, verbose;
 } flags_t;
 
 // ----------------------------------------------------------------------------------------------------------
@@ -71,6 +72,8 @@ static uint64_t kv_numbers(const mlx_model_t *model, int64_t positions) {
                     model->window_kv_numbers * seen);
 }
 
+static uint64_t recurrent_bytes(const mlx_model_t *model) { return 4 * (uint64_t)model->recurrent_numbers; }
+
 typedef struct totals {
   uint64_t elements, bytes;  // of all weights as stored
 } totals_t;
@@ -96,15 +99,19 @@ static void print_config(const mlx_model_t *model, const char *kind) {
   printf("vocabulary    %lld %s, %s\n", (long long)c->vocab,
          mlx_plural((uint64_t)c->vocab, "token", "tokens"),
          c->tied_head ? "LM head tied to the embedding" : "separate LM head");
-  int64_t windowed = 0;
-  for (int64_t i = 0; i < c->layers; ++i) windowed += c->windowed[i];
+  int64_t windowed = 0, recurrent = 0;
+  for (int64_t i = 0; i < c->layers; ++i) windowed += c->windowed[i], recurrent += c->recurrent[i];
   if (windowed)
     printf("window        %lld tokens in %lld of %lld layers\n", (long long)c->window, (long long)windowed,
            (long long)c->layers);
+  if (recurrent)
+    printf("recurrent     %lld of %lld layers: a state of %s per sequence instead of KV cache\n",
+           (long long)recurrent, (long long)c->layers, mlx_bytes_show(recurrent_bytes(model)).text);
 }
 
 static void print_groups(const group_t *groups, size_t count, const mlx_model_t *model, int64_t context) {
   const totals_t all = add_up(groups, count);
+  const uint64_t state = recurrent_bytes(model);
   const uint64_t wide_kv = 4 * kv_numbers(model, context), half_kv = 2 * kv_numbers(model, context);
   printf("\n%-12s %12s %12s  %s\n", "weights", "parameters", "size", "stored as");
   for (size_t i = 0; i < count; ++i) {
@@ -114,11 +121,12 @@ static void print_groups(const group_t *groups, size_t count, const mlx_model_t 
   }
   printf("%-12s %12llu %12s\n", "all", (unsigned long long)all.elements, mlx_bytes_show(all.bytes).text);
   printf("\nmemory with a context of %lld: %s in f32 (KV cache %s); %s in bf16 or f16 (KV cache %s)\n",
-         (long long)context, mlx_bytes_show(all.elements * 4 + wide_kv).text, mlx_bytes_show(wide_kv).text,
-         mlx_bytes_show(all.elements * 2 + half_kv).text, mlx_bytes_show(half_kv).text);
+         (long long)context, mlx_bytes_show(all.elements * 4 + wide_kv + state).text,
+         mlx_bytes_show(wide_kv).text, mlx_bytes_show(all.elements * 2 + half_kv + state).text,
+         mlx_bytes_show(half_kv).text);
   if (all.bytes < all.elements * 4) {
     printf("with weights quantized as stored, if a kernel supports it: %s (KV cache %s)\n",
-           mlx_bytes_show(all.bytes + wide_kv).text, mlx_bytes_show(wide_kv).text);
+           mlx_bytes_show(all.bytes + wide_kv + state).text, mlx_bytes_show(wide_kv).text);
   }
 }
 
@@ -138,6 +146,44 @@ static void print_here(const mlx_summary_t *summary, const mlx_model_t *model, i
          mlx_bytes_show(summary->here_memory).text);
 }
 
+static void put_weights(mlx_json_writer_t *json, const group_t *groups, size_t count) {
+  mlx_json_begin_list(json, "weights", MLX_JSON_LINES);
+  for (size_t i = 0; i < count; ++i) {
+    if (!groups[i].elements) continue;
+    mlx_json_begin_object(json, NULL, MLX_JSON_ONE_LINE);
+    mlx_json_put_text(json, "group", groups[i].title);
+    mlx_json_put_uint(json, "parameters", groups[i].elements);
+    mlx_json_put_uint(json, "bytes", groups[i].bytes);
+    mlx_json_put_text(json, "stored_as", groups[i].types);
+    mlx_json_end(json);
+  }
+  mlx_json_end(json);
+}
+
+static void put_memory(mlx_json_writer_t *json, totals_t all, const mlx_model_t *model,
+                       const mlx_summary_t *summary, int64_t context) {
+  const uint64_t wide_kv = 4 * kv_numbers(model, context), half_kv = 2 * kv_numbers(model, context);
+  const uint64_t state = recurrent_bytes(model);
+  mlx_json_put_uint(json, "bytes", all.bytes);
+  mlx_json_begin_object(json, "here", MLX_JSON_ONE_LINE);
+  mlx_json_put_uint(json, "weights", summary->here_weights);
+  mlx_json_put_int(json, "kv_per_token", summary->here.kv_bytes);
+  mlx_json_put_uint(json, "memory", summary->here_memory);
+  mlx_json_end(json);
+  mlx_json_begin_object(json, "kv_bytes", MLX_JSON_ONE_LINE);
+  mlx_json_put_int(json, "positions", context);
+  mlx_json_put_uint(json, "f32", wide_kv);
+  mlx_json_put_uint(json, "bf16", half_kv);
+  mlx_json_end(json);
+  mlx_json_put_uint(json, "recurrent_bytes", state);
+  mlx_json_begin_object(json, "memory", MLX_JSON_ONE_LINE);
+  mlx_json_put_int(json, "positions", context);
+  mlx_json_put_uint(json, "f32", all.elements * 4 + wide_kv + state);
+  mlx_json_put_uint(json, "bf16", all.elements * 2 + half_kv + state);
+  mlx_json_put_uint(json, "quantized", all.bytes + wide_kv + state);
+  mlx_json_end(json);
+}
+
 static mlx_status_t print_json(const group_t *groups, size_t count, const mlx_model_t *model,
                                const mlx_summary_t *summary, int64_t context) {
   const mlx_config_t *c = &model->config;
@@ -150,34 +196,18 @@ static mlx_status_t print_json(const group_t *groups, size_t count, const mlx_mo
                  {"vocab", c->vocab},       {"window", c->window},
                  {"experts", c->experts},   {"experts_used", c->experts_used}};
   mlx_text_t text = {0};
-  mlx_text_puts(&text, "{\n");
-  mlx_summary_json(summary, &text);
-  mlx_text_printf(&text, "  \"architecture\": \"%s\",\n  \"format\": \"%s\",\n", summary->architecture,
-                  mlx_source_is_gguf(model->source) ? "gguf" : "huggingface");
+  mlx_json_writer_t json = {.out = &text};
+  mlx_json_begin_object(&json, NULL, MLX_JSON_LINES);
+  mlx_summary_json(summary, &json);
+  mlx_json_put_text(&json, "architecture", summary->architecture);
+  mlx_json_put_text(&json, "format", mlx_source_is_gguf(model->source) ? "gguf" : "huggingface");
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i)
-    mlx_text_printf(&text, "  \"%s\": %lld,\n", numbers[i].name, (long long)numbers[i].value);
-  mlx_text_printf(&text, "  \"tied_head\": %s,\n  \"weights\": [", c->tied_head ? "true" : "false");
-  const char *comma = "";
-  for (size_t i = 0; i < count; ++i) {
-    if (!groups[i].elements) continue;
-    mlx_text_printf(
-        &text, "%s\n    {\"group\": \"%s\", \"parameters\": %llu, \"bytes\": %llu, \"stored_as\": \"%s\"}",
-        comma, groups[i].title, (unsigned long long)groups[i].elements, (unsigned long long)groups[i].bytes,
-        groups[i].types);
-    comma = ",";
-  }
-  const totals_t all = add_up(groups, count);
-  const uint64_t wide_kv = 4 * kv_numbers(model, context), half_kv = 2 * kv_numbers(model, context);
-  mlx_text_printf(&text, "\n  ],\n  \"bytes\": %llu,\n", (unsigned long long)all.bytes);
-  mlx_text_printf(&text, "  \"here\": {\"weights\": %llu, \"kv_per_token\": %lld, \"memory\": %llu},\n",
-                  (unsigned long long)summary->here_weights, (long long)summary->here.kv_bytes,
-                  (unsigned long long)summary->here_memory);
-  mlx_text_printf(&text, "  \"kv_bytes\": {\"positions\": %lld, \"f32\": %llu, \"bf16\": %llu},\n",
-                  (long long)context, (unsigned long long)wide_kv, (unsigned long long)half_kv);
-  mlx_text_printf(
-      &text, "  \"memory\": {\"positions\": %lld, \"f32\": %llu, \"bf16\": %llu, \"quantized\": %llu}\n}\n",
-      (long long)context, (unsigned long long)(all.elements * 4 + wide_kv),
-      (unsigned long long)(all.elements * 2 + half_kv), (unsigned long long)(all.bytes + wide_kv));
+    mlx_json_put_int(&json, numbers[i].name, numbers[i].value);
+  mlx_json_put_bool(&json, "tied_head", c->tied_head);
+  put_weights(&json, groups, count);
+  put_memory(&json, add_up(groups, count), model, summary, context);
+  mlx_json_end(&json);
+  mlx_text_puts(&text, "\n");
   mlx_status_t status = mlx_text_finish(&text);
   if (!status) fputs(text.data, stdout);
   mlx_text_clear(&text);
@@ -206,7 +236,16 @@ static void print_ops(const mlx_variant_t *v) {
   }
 }
 
-static mlx_status_t show_model(const char *path, int64_t context, bool json) {
+static mlx_status_t print_launches(mlx_model_t *model, const char *target) {
+  mlx_text_t text = {0};
+  mlx_status_t status = mlx_compile_describe_launches(model, target, &text);
+  if (!status) status = mlx_text_finish(&text);
+  if (!status && text.length) printf("\n%s", text.data);
+  mlx_text_clear(&text);
+  return status;
+}
+
+static mlx_status_t show_model(const char *path, int64_t context, bool json, bool verbose) {
   group_t groups[] = {
       {.title = "embedding", .roles = MLX_ROLE_EMBEDDING | MLX_ROLE_POSITIONS},
       {.title = "LM head", .roles = MLX_ROLE_HEAD},
@@ -232,6 +271,7 @@ static mlx_status_t show_model(const char *path, int64_t context, bool json) {
     print_groups(groups, count, model, context);
     print_here(&summary, model, context);
     print_ops(&summary.here);
+    if (verbose) status = print_launches(model, summary.here.target);
   }
   mlx_model_close(model);
   return status;
@@ -239,7 +279,8 @@ static mlx_status_t show_model(const char *path, int64_t context, bool json) {
 
 static void print_variant(const mlx_variant_t *v, bool with_target) {
   if (with_target) printf("\n%s\n", v->target);
-  printf("stored as     %s; activations %s, KV cache %s\n", v->dtype, v->activations, v->kv);
+  printf("stored as     %s; activations %s, KV cache %s\n", mlx_variant_formats_text(v).text, v->activations,
+         v->kv);
   if (v->level_count) printf("levels        %s\n", mlx_variant_levels_text(v).text);
   printf("kernels       %s\n", mlx_variant_kernels_text(v).text);
   printf("memory        %s besides the weights, and KV cache: %s per token",
@@ -248,6 +289,8 @@ static void print_variant(const mlx_variant_t *v, bool with_target) {
   if (v->window_page_bytes)
     printf(", %s of it only in a window of %lld tokens",
            mlx_bytes_show((uint64_t)v->window_page_bytes / MLX_KV_PAGE).text, (long long)v->window);
+  if (v->recurrent_bytes)
+    printf(", and recurrent state: %s per sequence", mlx_bytes_show((uint64_t)v->recurrent_bytes).text);
   printf("\n");
   print_ops(v);
 }
@@ -276,13 +319,14 @@ static void print_missing(const mlx_bundle_t *bundle) {
 static mlx_status_t print_bundle_json(const mlx_bundle_t *bundle, const mlx_summary_t *summary) {
   size_t length;
   const char *manifest = mlx_bundle_manifest_text(bundle, &length);
+  while (length && manifest[length - 1] == '\n') --length;
   mlx_text_t text = {0};
-  mlx_text_puts(&text, "{\n");
-  mlx_summary_json(summary, &text);
-  mlx_text_puts(&text, "  \"manifest\": ");
-  mlx_text_append(&text, manifest, length);
-  while (text.length && text.data[text.length - 1] == '\n') --text.length;
-  mlx_text_puts(&text, "\n}\n");
+  mlx_json_writer_t json = {.out = &text};
+  mlx_json_begin_object(&json, NULL, MLX_JSON_LINES);
+  mlx_summary_json(summary, &json);
+  mlx_json_put_raw(&json, "manifest", manifest, length);
+  mlx_json_end(&json);
+  mlx_text_puts(&text, "\n");
   mlx_status_t status = mlx_text_finish(&text);
   if (!status) fputs(text.data, stdout);
   mlx_text_clear(&text);
@@ -316,8 +360,9 @@ static mlx_status_t run(const mlx_command_line_t *line) {
   const char *model = word ? word : f.model;  // MLXCEL_MODEL may have set f.model
   if (!model) return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel show MODEL");
   char *path;
-  MLX_TRY(mlx_cli_local_model(model, &path));
-  mlx_status_t status = mlx_is_bundle(path) ? show_bundle(path, f.json) : show_model(path, f.context, f.json);
+  MLX_TRY(mlx_locate(model, mlx_terminal_report(), &path));
+  mlx_status_t status =
+      mlx_is_bundle(path) ? show_bundle(path, f.json) : show_model(path, f.context, f.json, f.verbose);
   mlx_free(path);
   return status;
 }
@@ -328,6 +373,7 @@ static const mlx_flag_t flags[] = {
     MLX_CONTEXT_FLAG(flags_t, context, "context length for the memory estimate (default: the model's)",
                      0, INT32_MAX),
     MLX_JSON_FLAG(flags_t, json),
+    MLX_SWITCH_FLAG(flags_t, verbose, "-v, --verbose", "list the kernel launches of each function"),
     MLX_QUIET_FLAG(flags_t, quiet),
     {0},
 };

@@ -11,8 +11,9 @@
 #include "base/meter.h"
 #include "cli/terminal.h"
 #include "compiler/compile.h"
+#include "models/import/format.h"
 #include "models/import/name.h"
-#include "runtime/mlxcel.h"
+#include "runtime/rooms.h"
 
 #define GENERIC "generic"
 
@@ -26,53 +27,36 @@ static uint64_t quantized_bytes(const mlx_packing_t *packing) {
 }
 
 mlx_weight_facts_t mlx_weight_facts(const mlx_weight_t *weight) {
-  static const char *const formats[] = {[MLX_PACKED_MLX] = "MLX",
-                                        [MLX_PACKED_GPTQ] = "GPTQ",
-                                        [MLX_PACKED_AWQ] = "AWQ",
-                                        [MLX_PACKED_MXFP4] = "MXFP4"};
   const mlx_packing_t *packing = weight->part_packings ? weight->part_packings : &weight->packing;
   mlx_weight_facts_t facts = {.elements = 1};
   for (int i = 0; i < weight->tensor.rank; ++i) facts.elements *= (uint64_t)weight->tensor.dims[i];
+  mlx_weight_format(weight, facts.type);
   if (!packing->kind) {
     facts.bytes = weight->tensor.size;
-    snprintf(facts.type, sizeof facts.type, "%s", mlx_dtype_info(weight->tensor.dtype)->name);
     return facts;
   }
   const int64_t count = weight->part_packings ? weight->tensor.dims[0] : 1;
-  snprintf(facts.type, sizeof facts.type, "%s %d-bit", formats[packing->kind], packing->bits);
+  const uint64_t elements = facts.elements / (uint64_t)count;  // of a fused tensor only a part
   for (int64_t i = 0; i < count; ++i)
-    facts.bytes += quantized_bytes(&packing[i]) / (weight->fused_part ? 2 : 1);
+    facts.bytes += (uint64_t)((double)quantized_bytes(&packing[i]) * (double)elements /
+                              ((double)packing[i].rows * (double)packing[i].columns));
   return facts;
 }
 
-#define MAX_TYPES 16  // more types than any file mixes; further ones are not named
-
 // Names the types of all weights, the one with the most bytes first.
 static void count_weights(const mlx_model_t *model, mlx_summary_t *out) {
-  mlx_weight_facts_t types[MAX_TYPES];
-  size_t count = 0, length = 0;
+  mlx_format_list_t formats = {0};
+  size_t length = 0;
   for (size_t i = 0; i < model->weight_count; ++i) {
     if (model->weights[i].is_order) continue;
     const mlx_weight_facts_t facts = mlx_weight_facts(&model->weights[i]);
-    size_t at = 0;
     out->parameters += facts.elements;
-    while (at < count && strcmp(types[at].type, facts.type)) ++at;
-    if (at == MAX_TYPES) continue;
-    if (at == count) types[count++] = (mlx_weight_facts_t){0};
-    const uint64_t bytes = types[at].bytes + facts.bytes;
-    types[at] = facts;
-    types[at].bytes = bytes;
+    mlx_format_list_add(&formats, facts.type, facts.bytes);
   }
-  for (size_t i = 0; i < count && length < sizeof out->quantization; ++i) {
-    size_t most = i;
-    for (size_t j = i + 1; j < count; ++j) {
-      if (types[j].bytes > types[most].bytes) most = j;
-    }
-    const mlx_weight_facts_t first = types[most];
-    types[most] = types[i];
+  mlx_format_list_sort(&formats);
+  for (size_t i = 0; i < formats.count && length < sizeof out->quantization; ++i)
     length += (size_t)snprintf(out->quantization + length, sizeof out->quantization - length, "%s%s",
-                               i ? ", " : "", first.type);
-  }
+                               i ? ", " : "", formats.items[i].name);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -180,7 +164,8 @@ static mlx_status_t read_bundle(const char *path, mlx_summary_t *out) {
   for (size_t i = 0; i < m->file_count; ++i) {
     if (mlx_bundle_has(bundle, m->files[i].name)) out->bytes += (uint64_t)m->files[i].size;
   }
-  snprintf(out->quantization, sizeof out->quantization, "%s", (best ? best : &m->variants[0])->dtype);
+  snprintf(out->quantization, sizeof out->quantization, "%s",
+           mlx_variant_formats_text(best ? best : &m->variants[0]).text);
   if (best) out->here = *best;
   mlx_bundle_close(bundle);
   MLX_TRY(mlx_chat_read_bundle(path, &chat, &length));
@@ -273,34 +258,27 @@ void mlx_summary_print(const mlx_summary_t *s, mlx_text_t *out) {
     mlx_text_printf(out, "images         not supported: the text model of a %s model runs\n", s->multimodal);
 }
 
-static void put_string(mlx_text_t *out, const char *key, const char *value) {
-  mlx_text_printf(out, "  \"%s\": ", key);
-  mlx_text_json_string(out, value, strlen(value));
-  mlx_text_puts(out, ",\n");
-}
-
-void mlx_summary_json(const mlx_summary_t *s, mlx_text_t *out) {
-  put_string(out, "name", s->name);
-  mlx_text_printf(out, "  \"size\": %llu,\n  \"parameters\": ", (unsigned long long)s->bytes);
-  if (s->parameters) {
-    mlx_text_printf(out, "%llu,\n", (unsigned long long)s->parameters);
-  } else {
-    mlx_text_puts(out, "null,\n");
-  }
-  put_string(out, "quantization", s->quantization);
-  put_string(out, "license", s->license);
-  mlx_text_printf(out, "  \"chat_template\": %s,\n", s->templates[0] ? "true" : "false");
-  mlx_text_printf(out, "  \"context\": %lld,\n", (long long)s->context);
-  put_string(out, "multimodal", s->multimodal);
-  put_string(out, "target", s->here.target);
-  mlx_text_puts(out, "  \"kernels\": [");
+void mlx_summary_json(const mlx_summary_t *s, mlx_json_writer_t *json) {
+  mlx_json_put_text(json, "name", s->name);
+  mlx_json_put_uint(json, "size", s->bytes);
+  if (s->parameters) mlx_json_put_uint(json, "parameters", s->parameters);
+  if (!s->parameters) mlx_json_put_text(json, "parameters", NULL);
+  mlx_json_put_text(json, "quantization", s->quantization);
+  mlx_json_put_text(json, "license", s->license);
+  mlx_json_put_bool(json, "chat_template", s->templates[0]);
+  mlx_json_put_int(json, "context", s->context);
+  mlx_json_put_text(json, "multimodal", s->multimodal);
+  mlx_json_put_text(json, "target", s->here.target);
+  mlx_json_begin_list(json, "kernels", MLX_JSON_LINES);
   for (size_t i = 0; i < s->here.op_count; ++i) {
     const mlx_variant_op_t *op = &s->here.ops[i];
-    mlx_text_printf(
-        out,
-        "%s\n    {\"op\": \"%s\", \"count\": %lld, \"decode\": \"%s\", \"prefill\": \"%s\", \"kernel\": %s}",
-        i ? "," : "", op->op, (long long)op->count, op->decode, op->prefill,
-        is_generic(op) ? "false" : "true");
+    mlx_json_begin_object(json, NULL, MLX_JSON_ONE_LINE);
+    mlx_json_put_text(json, "op", op->op);
+    mlx_json_put_int(json, "count", op->count);
+    mlx_json_put_text(json, "decode", op->decode);
+    mlx_json_put_text(json, "prefill", op->prefill);
+    mlx_json_put_bool(json, "kernel", !is_generic(op));
+    mlx_json_end(json);
   }
-  mlx_text_puts(out, s->here.op_count ? "\n  ],\n" : "],\n");
+  mlx_json_end(json);
 }

@@ -6,10 +6,12 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "cli/open.h"
+#include "cli/chat_input.h"
 #include "cli/parse.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
+#include "open/locate.h"
+#include "open/texts.h"
 #include "runtime/mlxcel.h"
 
 #define MAX_INPUT (64u << 20)  // bytes
@@ -46,6 +48,8 @@ static mlx_status_t render(const mlx_chat_t *chat, const flags_t *f) {
   options.add_generation_prompt = f->add_generation_prompt;
   mlx_status_t status = read_input(f->messages, &messages, &messages_length);
   if (!status && f->tools) status = read_input(f->tools, &tools, &options.tools_length);
+  if (!status && f->tools) status = mlx_cli_check_tools(f->tools, tools, options.tools_length);
+  if (!status && f->variables) status = mlx_cli_check_variables("--variables", f->variables);
   options.tools = tools;
   if (!status) status = mlx_chat_render(chat, messages, messages_length, &options, &text, &text_length);
   if (!status) status = print(text, text_length);
@@ -70,10 +74,17 @@ static mlx_status_t run(const mlx_command_line_t *line) {
         mlx_error(MLX_USAGE, f.show ? "both --show and --messages were given" : "no conversation was given"),
         "give it with --messages FILE, or print the template with --show");
   }
-  mlx_chat_t *chat;
-  MLX_TRY(mlx_cli_open_chat(f.model, false, f.chat_template, &chat));
-  mlx_status_t status = f.show ? show_source(chat, &f) : render(chat, &f);
+  mlx_chat_t *chat = NULL;
+  mlx_engine_options_t options;
+  char *path;
+  mlx_engine_options_initialize(&options);
+  options.report = mlx_terminal_report();
+  MLX_TRY(mlx_locate(f.model, options.report, &path));
+  mlx_status_t status = mlx_find_chat(path, &options, f.chat_template, &chat);
+  if (!status && !chat) status = mlx_chat_missing_error(f.model);
+  if (!status) status = f.show ? show_source(chat, &f) : render(chat, &f);
   mlx_chat_free(chat);
+  mlx_free(path);
   return status;
 }
 
@@ -105,7 +116,7 @@ const mlx_verb_t mlx_verb_template = {
         "examples:\n"
         "  mlxcel template model.gguf --messages messages.json --add-generation-prompt\n"
         "  mlxcel template model.gguf --show",
-    .model_word = MLX_MODEL_IS_WORD,
+    .model_word = true,
     .flags = flags,
     .options_size = sizeof(flags_t),
     .run = run,

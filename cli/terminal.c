@@ -4,8 +4,14 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "line/row.h"
+#include "line/tty.h"
+
+#define DEFAULT_COLUMNS 80
 
 static bool is_quiet;
 static bool progress_shown;
@@ -19,8 +25,6 @@ mlx_status_t mlx_terminal_set_quiet(bool quiet, bool verbose) {
   return NULL;
 }
 
-bool mlx_terminal_is_quiet(void) { return is_quiet; }
-
 // Messages quote names from untrusted files and servers: replaces control characters.
 static void print_plain(const char *text, const char *end) {
   for (; *text; ++text)
@@ -28,17 +32,33 @@ static void print_plain(const char *text, const char *end) {
   fputs(end, stderr);
 }
 
+// The last column stays free: a terminal that has written there may be in the next row already.
+static int row_columns(void) {
+  const int columns = mlx_tty_columns(STDERR_FILENO);
+  const char *text = getenv("COLUMNS");
+  const long named = columns <= 0 && text ? strtol(text, NULL, 10) : columns;
+  return (named > 0 && named < 10000 ? (int)named : DEFAULT_COLUMNS) - 1;
+}
+
+static void print_progress(const char *text) {
+  mlx_text_t row = {0};
+  mlx_row_fit(text, row_columns(), &row);
+  mlx_status_t status = mlx_text_finish(&row);
+  if (!status) fputs(row.data, stderr);
+  mlx_status_free(status);
+  mlx_text_clear(&row);
+}
+
 static void print_report(void *user, mlx_report_kind_t kind, const char *text) {
   (void)user;
   if (is_quiet) return;
-  bool terminal = isatty(STDERR_FILENO);
-  if (terminal && progress_shown) fputs("\r\033[K", stderr);
+  if (progress_shown) fputs("\r\033[K", stderr);
+  progress_shown = false;
   if (kind == MLX_REPORT_NOTE) {
     print_plain(text, "\n");
-    progress_shown = false;
-  } else if (terminal) {
-    print_plain(text, "");
-    progress_shown = text[0] != 0;
+  } else if (text[0] && mlx_tty_can_draw(STDERR_FILENO)) {
+    print_progress(text);
+    progress_shown = true;
   }
   fflush(stderr);
 }

@@ -9,10 +9,9 @@
 // Applies --quiet to everything below except errors. Fails if the user gave both --quiet and --verbose.
 // Process-wide; call it once, before the first output.
 mlx_status_t mlx_terminal_set_quiet(bool quiet, bool verbose) MLX_MUST_USE;
-bool mlx_terminal_is_quiet(void);
 
-// Prints progress and notes: progress rewrites one line on a terminal. On a pipe or in a file only notes
-// appear.
+// Prints progress and notes: progress rewrites one row of a terminal and is cut to its width. On a pipe, in a
+// file and with TERM=dumb only notes appear.
 const mlx_report_t *mlx_terminal_report(void);
 // Prints formatted text, without a newline, unless --quiet was given.
 void mlx_terminal_note(const char *fmt, ...) MLX_PRINTF(1, 2);

@@ -1,5 +1,7 @@
 // mlxcel tokenize and mlxcel detokenize: convert between text and token ids with a model's tokenizer. They
 // compile nothing and read no weights.
+#include "open/locate.h"
+#include "open/texts.h"
 #include "tokenizer/tokenizer.h"
 
 #include <ctype.h>
@@ -9,40 +11,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "artifact/bundle.h"
 #include "base/file.h"
+#include "base/json_writer.h"
 #include "base/memory.h"
-#include "cli/open.h"
 #include "cli/parse.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
-#include "compiler/compile.h"
 
 #define MAX_TEXT (256u << 20)  // bytes
-
-static mlx_status_t read_bundle(const char *path, char **out_name, char **out_json, size_t *out_length) {
-  mlx_bundle_t *bundle;
-  MLX_TRY(mlx_bundle_open(path, &bundle));
-  const mlx_bundle_display_path_t place = mlx_bundle_display_path(bundle, MLX_BUNDLE_TOKENIZER);
-  mlx_status_t status = mlx_copy_text(place.text, strlen(place.text), out_name);
-  if (!status) status = mlx_bundle_read(bundle, MLX_BUNDLE_TOKENIZER, MAX_TEXT, out_json, out_length);
-  mlx_bundle_close(bundle);
-  return status;
-}
-
-static mlx_status_t open_tokenizer(const char *model, mlx_tokenizer_t **out) {
-  char *path, *name = NULL, *json = NULL;
-  size_t length = 0;
-  *out = NULL;
-  MLX_TRY(mlx_cli_local_model(model, &path));
-  mlx_status_t status = mlx_is_bundle(path) ? read_bundle(path, &name, &json, &length)
-                                            : mlx_compile_tokenizer(path, &name, &json, &length);
-  mlx_free(path);
-  if (!status) status = mlx_tokenizer_create(name, json, length, out);
-  mlx_free(json);
-  mlx_free(name);
-  return status;
-}
 
 static mlx_status_t print(mlx_text_t *text) {
   MLX_TRY(mlx_text_finish(text));
@@ -101,35 +77,54 @@ static void put_objects(const mlx_tokenizer_t *tokenizer, const char *text, size
                         const tokens_t *tokens, mlx_text_t *out) {
   size_t at = 0, start = 0;
   bool matching = true;
-  mlx_text_puts(out, "[");
+  mlx_json_writer_t json = {.out = out};
+  mlx_json_begin_list(&json, NULL, MLX_JSON_LINES);
   for (size_t i = 0; i < tokens->count; ++i) {
     const bool of_text = i >= tokens->before && i < tokens->before + tokens->of_text;
     mlx_text_t piece = {0};
     mlx_tokenizer_piece(tokenizer, tokens->ids[i], false, false, &piece);
-    mlx_text_printf(out, "%s\n  {\"id\": %d, \"piece\": ", i ? "," : "", tokens->ids[i]);
-    mlx_text_json_string(out, piece.data ? piece.data : "", piece.length);
+    mlx_json_begin_object(&json, NULL, MLX_JSON_ONE_LINE);
+    mlx_json_put_int(&json, "id", tokens->ids[i]);
+    mlx_json_put_bytes(&json, "piece", piece.data ? piece.data : "", piece.length);
     if (of_text && matching) matching = piece.length && match_piece(text, length, &piece, &start, &at);
     if (of_text && matching) {
-      mlx_text_printf(out, ", \"start\": %zu, \"end\": %zu}", start, at);
+      mlx_json_put_uint(&json, "start", start);
+      mlx_json_put_uint(&json, "end", at);
     } else {
-      mlx_text_puts(out, ", \"start\": null, \"end\": null}");
+      mlx_json_put_text(&json, "start", NULL);
+      mlx_json_put_text(&json, "end", NULL);
     }
+    mlx_json_end(&json);
     mlx_text_clear(&piece);
   }
-  mlx_text_puts(out, "\n]\n");
+  mlx_json_end(&json);
+  mlx_text_puts(out, "\n");
 }
 
 typedef struct flags {
   const char *model, *prompt, *file;
-  bool no_bos, no_escape, json, count;
+  bool no_bos, no_special, escape, no_escape, json, count;
 } flags_t;
+
+static mlx_status_t open_tokenizer(const char *model, mlx_tokenizer_t **out_tokenizer) {
+  char *path;
+  MLX_TRY(mlx_locate(model, mlx_terminal_report(), &path));
+  mlx_status_t status = mlx_open_tokenizer(path, out_tokenizer);
+  mlx_free(path);
+  return status;
+}
 
 static mlx_status_t tokenize(const flags_t *f, const char *text, size_t length) {
   mlx_tokenizer_t *tokenizer;
   tokens_t tokens = {0};
   mlx_text_t out = {0};
   MLX_TRY(open_tokenizer(f->model, &tokenizer));
-  mlx_status_t status = encode(tokenizer, text, length, f->no_bos, &tokens);
+  mlx_text_t marked = {0};
+  mlx_status_t status = f->no_special ? mlx_tokenizer_mark(tokenizer, text, length, &marked) : NULL;
+  if (!status)
+    status = encode(tokenizer, f->no_special ? marked.data : text, f->no_special ? marked.length : length,
+                    f->no_bos, &tokens);
+  mlx_text_clear(&marked);
   if (!status && f->count) {
     mlx_text_printf(&out, "%zu\n", tokens.count);
   } else if (!status && f->json) {
@@ -158,11 +153,12 @@ static mlx_status_t run_tokenize(const mlx_command_line_t *line) {
                                      word ? "a word" : "-p", f.prompt && word ? "-p" : "-f"),
                            "give one of them");
   if (word) f.prompt = word;
-  if (word && !f.no_escape) MLX_TRY(mlx_unescape(&f.prompt));
+  if (word && f.escape) MLX_TRY(mlx_unescape(&f.prompt));
   if (f.prompt) return tokenize(&f, f.prompt, strlen(f.prompt));
   char *text;
   MLX_TRY(f.file && strcmp(f.file, "-") ? mlx_read_input(f.file, MAX_TEXT, &text, &length)
                                         : mlx_read_stream(STDIN_FILENO, "stdin", MAX_TEXT, &text, &length));
+  if (f.escape) length = mlx_unescape_in_place(text, length);
   mlx_status_t status = tokenize(&f, text, length);
   mlx_free(text);
   return status;
@@ -172,10 +168,12 @@ static mlx_status_t run_tokenize(const mlx_command_line_t *line) {
 static const mlx_flag_t tokenize_table[] = {
     MLX_MODEL_FLAG(flags_t, model),
     MLX_ESCAPED_TEXT_FLAG(flags_t, prompt, "-p, --prompt", "TEXT",
-                  "text, with escapes such as \\n (default: stdin); special tokens are recognized"),
+                  "the text; escapes such as \\n are replaced, as in llama.cpp"),
     MLX_FILE_FLAG(flags_t, file, "read the text from a file, or from stdin (-)"),
-    MLX_SWITCH_FLAG(flags_t, no_escape, "--no-escape", "keep backslashes in the text as they are"),
+    MLX_SWITCH_FLAG(flags_t, escape, "-e, --escape", "replace escapes such as \\n in TEXT, stdin and -f"),
+    MLX_SWITCH_FLAG(flags_t, no_escape, "--no-escape", "keep backslashes in -p"),
     MLX_SWITCH_FLAG(flags_t, no_bos, "--no-bos", "do not add special tokens before and after the text"),
+    MLX_NO_SPECIAL_FLAG(flags_t, no_special),
     MLX_SWITCH_FLAG(flags_t, count, "--show-count", "print only the number of tokens"),
     MLX_JSON_FLAG(flags_t, json),
     {0},
@@ -192,7 +190,7 @@ const mlx_verb_t mlx_verb_tokenize = {
         "examples:\n"
         "  mlxcel tokenize model.gguf \"Hello\"\n"
         "  mlxcel tokenize model.gguf -f book.txt --show-count",
-    .model_word = MLX_MODEL_IS_WORD,
+    .model_word = true,
     .flags = tokenize_table,
     .options_size = sizeof(flags_t),
     .run = run_tokenize,
@@ -239,14 +237,23 @@ static mlx_status_t collect_ids(const char **words, size_t count, size_t vocab, 
   return status;
 }
 
-static mlx_status_t detokenize(const char *model, const char **words, size_t count, bool skip_special) {
+typedef struct detokenize_flags {
+  const char *model;
+  bool skip_special;
+} detokenize_flags_t;
+
+static mlx_status_t detokenize(void *options, const char **words, size_t count) {
+  const detokenize_flags_t *f = options;
   mlx_tokenizer_t *tokenizer;
   id_list_t list = {0};
   char *text = NULL;
   size_t length = 0;
-  MLX_TRY(open_tokenizer(model, &tokenizer));
+  if (!f->model)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel detokenize MODEL ID...");
+  MLX_TRY(open_tokenizer(f->model, &tokenizer));
   mlx_status_t status = collect_ids(words, count, mlx_tokenizer_vocab_size(tokenizer), &list);
-  if (!status) status = mlx_tokenizer_decode(tokenizer, list.ids, list.count, skip_special, &text, &length);
+  if (!status)
+    status = mlx_tokenizer_decode(tokenizer, list.ids, list.count, f->skip_special, &text, &length);
   if (!status && fwrite(text, 1, length, stdout) != length) status = mlx_stdout_error();
   mlx_free(text);
   mlx_free(list.ids);
@@ -254,25 +261,9 @@ static mlx_status_t detokenize(const char *model, const char **words, size_t cou
   return status;
 }
 
-typedef struct detokenize_flags {
-  const char *model;
-  bool skip_special;
-} detokenize_flags_t;
-
 static mlx_status_t run_detokenize(const mlx_command_line_t *line) {
   detokenize_flags_t f;
-  const char **words;
-  size_t count;
-  bool help;
-  MLX_TRY(mlx_alloc((size_t)line->argc, sizeof *words, &words));
-  mlx_status_t status = mlx_command_line_parse(line, &f, words, (size_t)line->argc, &count, &help);
-  if (!status && !help) {
-    status = f.model ? detokenize(f.model, words, count, f.skip_special)
-                     : mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"),
-                                       "mlxcel detokenize MODEL ID...");
-  }
-  mlx_free(words);
-  return status;
+  return mlx_command_line_run(line, &f, detokenize);
 }
 
 static const mlx_flag_t detokenize_table[] = {
@@ -291,7 +282,7 @@ const mlx_verb_t mlx_verb_detokenize = {
         "examples:\n"
         "  mlxcel detokenize model.gguf 504 3575 282\n"
         "  mlxcel tokenize model.gguf \"Hello\" | mlxcel detokenize model.gguf",
-    .model_word = MLX_MODEL_OR_WORDS,
+    .model_word = true,
     .flags = detokenize_table,
     .options_size = sizeof(detokenize_flags_t),
     .run = run_detokenize,

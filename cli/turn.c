@@ -60,12 +60,14 @@ static mlx_status_t make_prompt(const mlx_turns_t *turns, size_t first, prompt_t
   return status;
 }
 
-static mlx_status_t too_long(size_t count, size_t context) {
-  return mlx_status_hint(
-      mlx_error(MLX_USAGE,
-                "the message is too long: the conversation has %zu tokens and the context holds %zu", count,
-                context),
-      "shorten the message, or start the chat with a larger context: -c N");
+static mlx_status_t too_long(size_t count, const mlx_engine_info_t *info) {
+  mlx_status_t status = mlx_error(
+      MLX_USAGE, "the message is too long: the conversation has %zu tokens and the context holds %lld", count,
+      (long long)info->context);
+  if ((int64_t)count < info->model_context)
+    return mlx_status_hint(status, "shorten the message, or start the chat with a larger context: -c N");
+  return mlx_status_hint(status, "shorten the message: the model supports at most %lld tokens",
+                         (long long)info->model_context);
 }
 
 static size_t reserve_of(const mlx_turns_t *turns, size_t context) {
@@ -78,7 +80,8 @@ static size_t reserve_of(const mlx_turns_t *turns, size_t context) {
 // again, so turns are dropped until half of the context is free; otherwise every turn would prefill
 // everything.
 static mlx_status_t fit_prompt(mlx_turns_t *turns, prompt_t *out) {
-  const size_t context = (size_t)mlx_engine_info(turns->setup->engine).context, before = turns->first;
+  const mlx_engine_info_t info = mlx_engine_info(turns->setup->engine);
+  const size_t context = (size_t)info.context, before = turns->first;
   const size_t count = mlx_conversation_count(turns->conversation),
                system = mlx_conversation_system(turns->conversation) ? 1 : 0;
   size_t limit = context - reserve_of(turns, context),
@@ -92,15 +95,15 @@ static mlx_status_t fit_prompt(mlx_turns_t *turns, prompt_t *out) {
     mlx_engine_free_ids(out->ids);
     MLX_TRY(make_prompt(turns, first, out));
   }
-  if (out->count >= context) return too_long(out->count, context);
+  if (out->count >= context) return too_long(out->count, &info);
   turns->first = first;
   if (first != before) {
     const size_t dropped = first - (before > system ? before : system);
-    fprintf(
-        stderr,
-        "(the context of %zu tokens is full: dropped the oldest %zu %s; /clear starts a new conversation, "
-        "-c N sets a longer context)\n",
-        context, dropped, mlx_plural(dropped, "message", "messages"));
+    fprintf(stderr,
+            "(the context of %zu tokens is full: dropped the oldest %zu %s; /clear starts a new "
+            "conversation%s)\n",
+            context, dropped, mlx_plural(dropped, "message", "messages"),
+            info.context < info.model_context ? ", -c N sets a longer context" : "");
   }
   return NULL;
 }

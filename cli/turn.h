@@ -7,6 +7,7 @@
 // Everything is borrowed.
 typedef struct mlx_chat_setup {
   const char *model;  // for the greeting
+  const char *path;   // of the model
   mlx_engine_t *engine;
   const mlx_chat_t *chat;
   mlx_chat_options_t render;  // tools and variables of the chat template
@@ -27,7 +28,7 @@ typedef struct mlx_turns {
   mlx_session_t *session;
   mlx_conversation_t *conversation;
   size_t first;      // earlier messages, except the system message, were dropped from the prompt
-  uint64_t answers;  // number of answers so far; each answer uses its own seed
+  uint64_t answers;  // number of answers since the seed was set; each answer uses its own seed
   mlx_turn_stats_t last;
   bool stdout_failed;
 } mlx_turns_t;

@@ -5,6 +5,8 @@
 
 #include "base/text.h"
 #include "cli/foreign.h"
+#include "open/locate.h"
+#include "transfer/short_names.h"
 
 #define MAX_VERBS 64
 
@@ -21,15 +23,12 @@ const mlx_verb_t *mlx_verb_find_any(const mlx_verb_t *const *verbs, const char *
   return foreign && foreign->means ? mlx_verb_find(verbs, foreign->means) : verb;
 }
 
-// True if the word looks like a model: a path, a file of a model or a reference.
-static bool is_model(const char *word) {
-  static const char *const endings[] = {".gguf", ".mlxb", ".safetensors"};
-  const size_t length = strlen(word);
-  for (size_t i = 0; i < sizeof endings / sizeof *endings; ++i) {
-    const size_t ending = strlen(endings[i]);
-    if (length > ending && !strcmp(word + length - ending, endings[i])) return true;
-  }
-  return strchr(word, '/') || strchr(word, ':');
+// `mlxcel llama3`: the first of the short names in |names|, separated by ", ", and the rest.
+static mlx_status_t hint_short_names(mlx_status_t status, const char *names) {
+  const int first = (int)strcspn(names, ",");
+  const char *rest = names + first + strspn(names + first, ", ");
+  return mlx_status_hint(status, "did you mean a model? mlxcel run %.*s%s%s%s", first, names,
+                         *rest ? " (or " : "", rest, *rest ? ")" : "");
 }
 
 mlx_status_t mlx_verb_unknown(const mlx_verb_t *const *verbs, const char *name) {
@@ -39,8 +38,10 @@ mlx_status_t mlx_verb_unknown(const mlx_verb_t *const *verbs, const char *name) 
   const mlx_foreign_verb_t *foreign = mlx_foreign_find_verb(name);
   mlx_status_t status = mlx_error(MLX_USAGE, "unknown verb '%s'", name);
   if (foreign && foreign->answer) return mlx_status_hint(status, "%s", foreign->answer);
-  if (is_model(name)) return mlx_status_hint(status, "mlxcel run %s", name);
+  if (mlx_is_model_name(name)) return mlx_status_hint(status, "mlxcel run %s", name);
   if (nearest) return mlx_status_hint(status, "did you mean '%s'?", nearest);
+  const mlx_short_names_text_t similar = mlx_short_name_nearest(name);
+  if (similar.text[0]) return hint_short_names(status, similar.text);
   return mlx_status_hint(status, "`mlxcel --help` lists the verbs");
 }
 

@@ -15,13 +15,6 @@ typedef struct mlx_command_line {
   char **argv;
 } mlx_command_line_t;
 
-// How a verb with the flag --model takes words.
-typedef enum mlx_model_word {
-  MLX_MODEL_IS_FLAG,   // the model is not a word
-  MLX_MODEL_IS_WORD,   // the first word is the model, and -m together with a word is an error
-  MLX_MODEL_OR_WORDS,  // the first word is the model, unless -m is given
-} mlx_model_word_t;
-
 struct mlx_verb {
   const char *name, *summary;  // the summary is one line
   // "usage: mlxcel VERB ARGUMENTS [options]", a description, and a paragraph that begins "examples:", which
@@ -29,7 +22,7 @@ struct mlx_verb {
   const char *usage;
   const mlx_flag_t *flags;  // ends with a row of zeros; offsets are into the options struct
   size_t options_size;
-  mlx_model_word_t model_word;
+  bool model_word;                    // the first word is the model, unless -m gives it
   void (*initialize)(void *options);  // sets the defaults of zeroed options; NULL if the defaults are zeros
   mlx_status_t (*run)(const mlx_command_line_t *line);
 };
@@ -37,8 +30,8 @@ struct mlx_verb {
 const mlx_verb_t *mlx_verb_find(const mlx_verb_t *const *verbs, const char *name);  // NULL if there is none
 // The same for a name that may be of another program: `chat` is run. NULL if there is none.
 const mlx_verb_t *mlx_verb_find_any(const mlx_verb_t *const *verbs, const char *name);
-// Returns the usage error for an unknown verb; the hint answers a verb of another program, or names the most
-// similar verb.
+// Returns the usage error for an unknown verb; the hint answers a verb of another program, shows how to run
+// |name| if it is a model, or names the most similar verb.
 mlx_status_t mlx_verb_unknown(const mlx_verb_t *const *verbs, const char *name) MLX_MUST_USE;
 // Fills |options|, of options_size bytes, with the verb's defaults.
 void mlx_verb_initialize(const mlx_verb_t *verb, void *options);

@@ -71,6 +71,8 @@ static const mlx_flag_t flags[] = {
     MLX_TEXT_FLAG(flags_t, key_path, "-p, --public-key", "FILE",
                   "public key that must have signed (default: any trusted key)"),
     MLX_TEXT_FLAG(flags_t, key_text, "-P, --public-key-text", "BASE64", "the public key as text"),
+    MLX_SWITCH_FLAG(flags_t, verify.may_lack_weights, "--no-weights",
+                    "the bundle has no weights (compile --no-weights); check them only if they are found by digest"),
     MLX_SIGNATURE_FLAG(flags_t, verify.signature_path),
     MLX_QUIET_FLAG(flags_t, quiet),
     {0},

@@ -20,7 +20,7 @@ static void put_operands(mlx_builder_t *b, const mlx_extern_t *kernel, mlx_text_
   for (size_t i = 0; i < kernel->operand_count; ++i) {
     const char *comma = i ? ", " : "";
     mlx_text_printf(names, "%s%%%s", comma, N(kernel->operands[i]));
-    const mlx_size_text_t size = mlx_builder_size_text(b, kernel->operands[i]);
+    const mlx_builder_size_text_t size = mlx_builder_size_text(b, kernel->operands[i]);
     mlx_text_printf(types, "%s%s%s", comma, TV(kernel->operands[i]), size.chars);
     if (i >= kernel->updated_from)
       mlx_text_printf(results, "%s%%%s%s", i > kernel->updated_from ? ", " : "", N(kernel->operands[i]),
@@ -106,32 +106,32 @@ static void put_dispatch(mlx_builder_t *b, const char *first, const mlx_extern_t
   mlx_text_printf(body, "%s) -> (%s)\n", types->data, results->data);
 }
 
-mlx_value_t mlx_build_extern(mlx_builder_t *b, const char *name, const mlx_extern_t *kernel,
-                             mlx_value_t *out_updated) {
+mlx_built_t mlx_build_extern(mlx_builder_t *b, const char *name, const mlx_extern_t *kernel,
+                             mlx_built_t *out_updated) {
   const size_t updated = kernel->operand_count - kernel->updated_from,
                count = updated + count_results(kernel);
-  if (b->status) return (mlx_value_t){0};
+  if (b->status) return (mlx_built_t){0};
   if (b->form != MLX_FORM_IREE || !count || kernel->operand_count > MLX_EXTERN_OPERANDS ||
       kernel->constant_count > MLX_EXTERN_CONSTANTS) {
     mlx_builder_fail(b,
                      mlx_error(MLX_INTERNAL, "cannot build '%s.%s': not a call of a kernel", b->scope, name));
-    return (mlx_value_t){0};
+    return (mlx_built_t){0};
   }
   mlx_text_t names = {0}, types = {0}, results = {0};
   put_operands(b, kernel, &names, &types, &results);
   mlx_builder_fail(b, mlx_text_finish(&names));
   mlx_builder_fail(b, mlx_text_finish(&types));
   mlx_builder_fail(b, mlx_text_finish(&results));
-  mlx_value_t result = {0}, group = mlx_builder_new_value(b, name, kernel->result);
+  mlx_built_t result = {0}, group = mlx_builder_new_value(b, name, kernel->result);
   if (group.id) put_dispatch(b, N(group), kernel, &names, &types, &results, count);
   for (size_t i = 0; i < count && group.id; ++i) {  // "%name#1"
     char nth[256];
     snprintf(nth, sizeof nth, "%s#%zu", N(group), i);
-    const mlx_value_t *operand = i < updated ? &kernel->operands[kernel->updated_from + i] : NULL;
+    const mlx_built_t *operand = i < updated ? &kernel->operands[kernel->updated_from + i] : NULL;
     const mlx_type_t type = operand        ? mlx_type_of(*operand)
                             : i == updated ? kernel->result
                                            : kernel->more[i - updated - 1];
-    const mlx_value_t value = mlx_builder_exact_value(b, nth, type);
+    const mlx_built_t value = mlx_builder_exact_value(b, nth, type);
     if (operand) mlx_builder_copy_size(b, value, *operand);
     if (i <= updated) result = value;
     if (operand) out_updated[i] = value;

@@ -7,10 +7,10 @@
 #define T(type) mlx_type_text(type).chars
 #define TV(value) mlx_type_text(mlx_type_of(value)).chars
 
-static mlx_value_t refuse(mlx_builder_t *b, const char *name, const char *why) {
+static mlx_built_t refuse(mlx_builder_t *b, const char *name, const char *why) {
   if (!b->status)
     mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "cannot build '%s.%s': %s", b->scope, name, why));
-  return (mlx_value_t){0};
+  return (mlx_built_t){0};
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -28,17 +28,17 @@ void mlx_builder_in_place(mlx_builder_t *b, const char *name, mlx_type_t type) {
   if (b->status) return;
   if (b->form == MLX_FORM_IREE)
     snprintf(attributes, sizeof attributes, " {iree.abi.output = %d : index}", result_index(b));
-  const mlx_value_t value = mlx_builder_put_argument(b, name, type, attributes);
+  const mlx_built_t value = mlx_builder_put_argument(b, name, type, attributes);
   mlx_global_t *global = value.id ? mlx_builder_add_global(b, name, type, true) : NULL;
   if (!global) return;
   global->in_place = true;
   global->current = value;
 }
 
-mlx_value_t mlx_builder_count_argument(mlx_builder_t *b, const char *name) {
+mlx_built_t mlx_builder_count_argument(mlx_builder_t *b, const char *name) {
   const mlx_type_t type = mlx_scalar_type(MLX_I32);
   if (b->form == MLX_FORM_PURE) return mlx_builder_argument(b, name, type);
-  const mlx_value_t value = mlx_builder_new_value(b, name, type);
+  const mlx_built_t value = mlx_builder_new_value(b, name, type);
   if (value.id)
     mlx_text_printf(&b->arguments, "%s\n      %%%s: i32", b->arguments.length ? "," : "", N(value));
   return value;
@@ -47,7 +47,7 @@ mlx_value_t mlx_builder_count_argument(mlx_builder_t *b, const char *name) {
 // ----------------------------------------------------------------------------------------------------------
 // Parts of arguments
 
-mlx_value_t mlx_build_words(mlx_builder_t *b, const char *name, mlx_value_t x, int64_t start, int64_t count) {
+mlx_built_t mlx_build_words(mlx_builder_t *b, const char *name, mlx_built_t x, int64_t start, int64_t count) {
   if (!x.id || x.rank != 1 || start < 0 || count < 1 ||
       (x.dims[0] != MLX_DIM_RUNTIME && start + count > x.dims[0]))
     return refuse(b, name, "the elements are not a part of the vector");
@@ -56,17 +56,17 @@ mlx_value_t mlx_build_words(mlx_builder_t *b, const char *name, mlx_value_t x, i
                           (long long)start, (long long)(start + count), TV(x), T(type));
 }
 
-mlx_value_t mlx_build_update_rows(mlx_builder_t *b, const char *name, mlx_value_t x, mlx_value_t rows) {
+mlx_built_t mlx_build_update_rows(mlx_builder_t *b, const char *name, mlx_built_t x, mlx_built_t rows) {
   if (!x.id || !rows.id || x.rank != 2 || rows.rank != 2 || x.dtype != rows.dtype ||
       x.dims[1] != rows.dims[1] || (x.dims[0] != MLX_DIM_RUNTIME && rows.dims[0] > x.dims[0]))
     return refuse(b, name, "the rows are not a part of the matrix");
-  mlx_value_t value;
+  mlx_built_t value;
   if (b->form == MLX_FORM_IREE) {
     value = mlx_builder_emit(
         b, name, mlx_type_of(x), "tensor.insert_slice %%%s into %%%s[0, 0] [%lld, %lld] [1, 1] : %s into %s",
         N(rows), N(x), (long long)rows.dims[0], (long long)rows.dims[1], TV(rows), TV(x));
   } else {
-    const mlx_value_t zero = mlx_build_int(b, "first_row", 0, mlx_scalar_type(MLX_I32));
+    const mlx_built_t zero = mlx_build_int(b, "first_row", 0, mlx_scalar_type(MLX_I32));
     value = mlx_builder_emit(
         b, name, mlx_type_of(x),
         "stablehlo.dynamic_update_slice %%%s, %%%s, %%%s, %%%s : (%s, %s, tensor<i32>, tensor<i32>) -> %s",
@@ -80,7 +80,7 @@ mlx_value_t mlx_build_update_rows(mlx_builder_t *b, const char *name, mlx_value_
 // Loops
 
 // The carried values as "NAME = START, ..." and as types.
-static void put_carried(mlx_builder_t *b, const mlx_value_t *inside, const mlx_value_t *start, size_t count,
+static void put_carried(mlx_builder_t *b, const mlx_built_t *inside, const mlx_built_t *start, size_t count,
                         const char *before, mlx_text_t *types) {
   for (size_t i = 0; i < count; ++i) {
     mlx_text_printf(&b->body, "%s%%%s = %%%s", i ? ", " : before, N(inside[i]), N(start[i]));
@@ -88,8 +88,8 @@ static void put_carried(mlx_builder_t *b, const mlx_value_t *inside, const mlx_v
   }
 }
 
-static void begin_scf(mlx_builder_t *b, const mlx_loop_t *loop, const mlx_value_t *inside,
-                      const mlx_value_t *start) {
+static void begin_scf(mlx_builder_t *b, const mlx_loop_t *loop, const mlx_built_t *inside,
+                      const mlx_built_t *start) {
   const char *name = N(loop->group);
   mlx_text_t *out = &b->body, types = {0};
   mlx_text_printf(out,
@@ -106,8 +106,8 @@ static void begin_scf(mlx_builder_t *b, const mlx_loop_t *loop, const mlx_value_
   mlx_text_clear(&types);
 }
 
-static void begin_while(mlx_builder_t *b, const mlx_loop_t *loop, const mlx_value_t *inside,
-                        const mlx_value_t *start) {
+static void begin_while(mlx_builder_t *b, const mlx_loop_t *loop, const mlx_built_t *inside,
+                        const mlx_built_t *start) {
   const char *name = N(loop->group);
   mlx_text_t *out = &b->body, types = {0};
   mlx_text_printf(out, "    %%%s_first = stablehlo.constant dense<0> : tensor<i32>\n", name);
@@ -124,11 +124,11 @@ static void begin_while(mlx_builder_t *b, const mlx_loop_t *loop, const mlx_valu
   mlx_text_clear(&types);
 }
 
-mlx_loop_t mlx_build_loop(mlx_builder_t *b, const char *name, mlx_value_t count, mlx_value_t *carried,
-                          size_t carried_count, mlx_value_t *out_index) {
+mlx_loop_t mlx_build_loop(mlx_builder_t *b, const char *name, mlx_built_t count, mlx_built_t *carried,
+                          size_t carried_count, mlx_built_t *out_index) {
   mlx_loop_t loop = {.count = count, .carried = carried_count};
-  mlx_value_t inside[MLX_LOOP_VALUES] = {{0}};
-  *out_index = (mlx_value_t){0};
+  mlx_built_t inside[MLX_LOOP_VALUES] = {{0}};
+  *out_index = (mlx_built_t){0};
   if (!count.id || count.rank || !carried_count || carried_count > MLX_LOOP_VALUES) {
     refuse(b, name, "a loop carries 1 to 4 values, and its count has rank 0");
     return loop;
@@ -147,7 +147,7 @@ mlx_loop_t mlx_build_loop(mlx_builder_t *b, const char *name, mlx_value_t count,
   return loop;
 }
 
-void mlx_build_loop_end(mlx_builder_t *b, const mlx_loop_t *loop, mlx_value_t *carried) {
+void mlx_build_loop_end(mlx_builder_t *b, const mlx_loop_t *loop, mlx_built_t *carried) {
   const bool pure = b->form == MLX_FORM_PURE;
   mlx_text_t names = {0}, types = {0};
   if (b->status) return;

@@ -20,7 +20,7 @@ mlx_type_t mlx_type(mlx_dtype_t dtype, int rank, const int64_t *dims) {
 
 mlx_type_t mlx_scalar_type(mlx_dtype_t dtype) { return (mlx_type_t){.dtype = dtype}; }
 
-mlx_type_t mlx_type_of(mlx_value_t value) { return mlx_type(value.dtype, value.rank, value.dims); }
+mlx_type_t mlx_type_of(mlx_built_t value) { return mlx_type(value.dtype, value.rank, value.dims); }
 
 bool mlx_type_equal(mlx_type_t a, mlx_type_t b) {
   if (a.dtype != b.dtype || a.rank != b.rank) return false;
@@ -66,7 +66,7 @@ static void clear_function(mlx_builder_t *b) {
   mlx_text_clear(&b->body);
   b->scope[0] = 0;
   while (b->global_count && b->globals[b->global_count - 1].in_place) --b->global_count;
-  for (size_t i = 0; i < b->global_count; ++i) b->globals[i].current = (mlx_value_t){0};
+  for (size_t i = 0; i < b->global_count; ++i) b->globals[i].current = (mlx_built_t){0};
 }
 
 void mlx_builder_free(mlx_builder_t *b) {
@@ -104,25 +104,6 @@ mlx_status_t mlx_builder_finish(mlx_builder_t *b, char **out_text, size_t *out_l
 // ----------------------------------------------------------------------------------------------------------
 // Weights and state
 
-// Writes the initial value of the |nth| state. IREE merges globals with equal initial values into one buffer,
-// and in-place updates then write through all of them. So each state gets a different value; no function
-// reads state before writing it. 16-bit floats cannot count far enough (257 is 256 in bf16), so they get
-// |nth| as their bits.
-static void put_start_value(mlx_builder_t *b, size_t nth, mlx_dtype_t dtype, bool of_ones) {
-  if (of_ones) {
-    mlx_text_puts(&b->module, "dense<-1>");
-    return;
-  }
-  if (mlx_dtype_info(dtype)->block_bytes == 2) {
-    if (nth >= 0x7c00)
-      mlx_builder_fail(b,
-                       mlx_error(MLX_INTERNAL, "too many globals: %zu", nth));  // the bits would be infinite
-    mlx_text_printf(&b->module, "dense<0x%04zX>", nth);
-  } else {
-    mlx_text_printf(&b->module, "dense<%zu%s>", nth, dtype == MLX_I32 ? "" : ".0");
-  }
-}
-
 mlx_global_t *mlx_builder_add_global(mlx_builder_t *b, const char *name, mlx_type_t type, bool is_state) {
   mlx_status_t status =
       mlx_reserve(b->global_count + 1, sizeof *b->globals, &b->global_capacity, &b->globals);
@@ -132,19 +113,11 @@ mlx_global_t *mlx_builder_add_global(mlx_builder_t *b, const char *name, mlx_typ
   return &b->globals[b->global_count++];
 }
 
-static void add_global(mlx_builder_t *b, const char *name, mlx_type_t type, bool is_state, bool of_ones) {
-  if (!mlx_builder_add_global(b, name, type, is_state) || b->form == MLX_FORM_PURE) return;
-  mlx_text_printf(&b->module, "  util.global private %s@\"%s\" = ", is_state ? "mutable " : "", name);
-  if (is_state) {
-    put_start_value(b, b->global_count, type.dtype, of_ones);
-  } else {
-    mlx_text_printf(&b->module, "#flow.parameter.named<\"model\"::\"%s\">", name);
-  }
-  mlx_text_printf(&b->module, " : %s\n", mlx_type_text(type).chars);
-}
-
 void mlx_builder_parameter(mlx_builder_t *b, const char *name, mlx_type_t type) {
-  add_global(b, name, type, false, false);
+  if (!mlx_builder_add_global(b, name, type, false) || b->form == MLX_FORM_PURE) return;
+  mlx_text_printf(&b->module,
+                  "  util.global private @\"%s\" = #flow.parameter.named<\"model\"::\"%s\"> : %s\n", name,
+                  name, mlx_type_text(type).chars);
 }
 void mlx_builder_weight(mlx_builder_t *b, const char *name, mlx_type_t type, const char *archive,
                         int64_t at) {
@@ -153,11 +126,10 @@ void mlx_builder_weight(mlx_builder_t *b, const char *name, mlx_type_t type, con
   global->archive = archive;
   global->archive_at = at;
 }
-void mlx_builder_state(mlx_builder_t *b, const char *name, mlx_type_t type) {
-  add_global(b, name, type, true, false);
-}
 void mlx_builder_state_of_ones(mlx_builder_t *b, const char *name, mlx_type_t type) {
-  add_global(b, name, type, true, true);
+  if (!mlx_builder_add_global(b, name, type, true) || b->form == MLX_FORM_PURE) return;
+  mlx_text_printf(&b->module, "  util.global private mutable @\"%s\" = dense<-1> : %s\n", name,
+                  mlx_type_text(type).chars);
 }
 
 // False if the bytes of |type| exceed a size_t.
@@ -179,15 +151,6 @@ int64_t mlx_builder_state_bytes(const mlx_builder_t *b) {
   return (int64_t)total;
 }
 
-void mlx_builder_state_empty(mlx_builder_t *b, const char *name, mlx_type_t type) {
-  const mlx_type_text_t text = mlx_type_text(type);
-  if (!mlx_builder_add_global(b, name, type, true) || b->form == MLX_FORM_PURE) return;
-  mlx_text_printf(&b->module, "  util.global private mutable @\"%s\" : %s\n", name, text.chars);
-  mlx_text_printf(&b->module, "  util.initializer {\n    %%empty = flow.tensor.empty : %s\n", text.chars);
-  mlx_text_printf(&b->module, "    util.global.store %%empty, @\"%s\" : %s\n    util.return\n  }\n", name,
-                  text.chars);
-}
-
 void mlx_builder_constant(mlx_builder_t *b, const char *name, const int32_t *words, int64_t count) {
   if (!mlx_builder_add_global(b, name, MLX_TYPE(MLX_I32, count), false)) return;
   mlx_text_printf(&b->module, "  util.global private @\"%s\" = dense<[", name);
@@ -205,7 +168,7 @@ static mlx_global_t *find_global(mlx_builder_t *b, const char *name) {
 }
 
 // 16-bit weights of an odd number: |words| has one more.
-static mlx_value_t drop_last(mlx_builder_t *b, const mlx_global_t *global, mlx_value_t words) {
+static mlx_built_t drop_last(mlx_builder_t *b, const mlx_global_t *global, mlx_built_t words) {
   const int64_t count = 2 * mlx_type_of(words).dims[0];
   const mlx_type_text_t all = mlx_type_text(MLX_TYPE(global->type.dtype, count)),
                         used = mlx_type_text(MLX_TYPE(global->type.dtype, count - 1));
@@ -222,16 +185,16 @@ static mlx_value_t drop_last(mlx_builder_t *b, const mlx_global_t *global, mlx_v
 }
 
 // The part of an archive that is a weight.
-static mlx_value_t load_part(mlx_builder_t *b, const mlx_global_t *global) {
-  const mlx_value_t archive = mlx_builder_load(b, global->archive);
+static mlx_built_t load_part(mlx_builder_t *b, const mlx_global_t *global) {
+  const mlx_built_t archive = mlx_builder_load(b, global->archive);
   size_t bytes;
   if (!type_bytes(&global->type, &bytes))
     mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "weight '%s' is too large", global->name));
-  if (!archive.id || b->status) return MLX_NONE;
+  if (!archive.id || b->status) return MLX_NO_VALUE;
   const mlx_type_t words = MLX_TYPE(MLX_I32, (int64_t)((bytes + 3) / 4));
   const mlx_type_text_t from = mlx_type_text(mlx_type_of(archive)), part = mlx_type_text(words);
   const bool is_words = mlx_type_equal(words, global->type);
-  const mlx_value_t value = mlx_builder_new_value(b, is_words ? global->name : "words", words);
+  const mlx_built_t value = mlx_builder_new_value(b, is_words ? global->name : "words", words);
   const char *name = mlx_builder_name(b, value);
   mlx_text_printf(&b->body, "    %%%s_at = arith.constant %lld : index\n", name,
                   (long long)global->archive_at);
@@ -244,9 +207,9 @@ static mlx_value_t load_part(mlx_builder_t *b, const mlx_global_t *global) {
                           part.chars, mlx_type_text(global->type).chars);
 }
 
-mlx_value_t mlx_builder_load(mlx_builder_t *b, const char *name) {
+mlx_built_t mlx_builder_load(mlx_builder_t *b, const char *name) {
   mlx_global_t *global = find_global(b, name);
-  if (!global) return (mlx_value_t){0};
+  if (!global) return (mlx_built_t){0};
   if (!global->current.id) {  // each function loads it once, at its first use
     char scope[sizeof b->scope];
     memcpy(scope, b->scope, sizeof scope);
@@ -262,7 +225,7 @@ mlx_value_t mlx_builder_load(mlx_builder_t *b, const char *name) {
   return global->current;
 }
 
-void mlx_builder_store(mlx_builder_t *b, const char *name, mlx_value_t value) {
+void mlx_builder_store(mlx_builder_t *b, const char *name, mlx_built_t value) {
   mlx_global_t *global = find_global(b, name);
   if (!global || b->status) return;
   if (!mlx_type_equal(global->type, mlx_type_of(value))) {
@@ -291,9 +254,9 @@ void mlx_builder_begin(mlx_builder_t *b, const char *name, const char *comment) 
   }
 }
 
-mlx_value_t mlx_builder_put_argument(mlx_builder_t *b, const char *name, mlx_type_t type,
+mlx_built_t mlx_builder_put_argument(mlx_builder_t *b, const char *name, mlx_type_t type,
                                      const char *attributes) {
-  mlx_value_t value = mlx_builder_new_value(b, name, type);
+  mlx_built_t value = mlx_builder_new_value(b, name, type);
   if (!value.id) return value;
   mlx_text_printf(&b->arguments, "%s\n      %%%s: %s%s", b->arguments.length ? "," : "",
                   mlx_builder_name(b, value), mlx_type_text(type).chars, attributes);
@@ -301,14 +264,14 @@ mlx_value_t mlx_builder_put_argument(mlx_builder_t *b, const char *name, mlx_typ
   return value;
 }
 
-mlx_value_t mlx_builder_argument(mlx_builder_t *b, const char *name, mlx_type_t type) {
+mlx_built_t mlx_builder_argument(mlx_builder_t *b, const char *name, mlx_type_t type) {
   return mlx_builder_put_argument(b, name, type, "");
 }
 
 // The values that a function returns: its results, the new values of in-place arguments and, in the pure
 // form, the new state.
-static bool next_result(const mlx_builder_t *b, const mlx_value_t *results, size_t count, size_t *cursor,
-                        mlx_value_t *out) {
+static bool next_result(const mlx_builder_t *b, const mlx_built_t *results, size_t count, size_t *cursor,
+                        mlx_built_t *out) {
   if (*cursor < count) {
     *out = results[(*cursor)++];
     return true;
@@ -322,10 +285,10 @@ static bool next_result(const mlx_builder_t *b, const mlx_value_t *results, size
   return false;
 }
 
-void mlx_builder_end(mlx_builder_t *b, const mlx_value_t *results, size_t count) {
+void mlx_builder_end(mlx_builder_t *b, const mlx_built_t *results, size_t count) {
   if (b->status) return;
   mlx_text_t types = {0}, names = {0};
-  mlx_value_t value;
+  mlx_built_t value;
   for (size_t cursor = 0; next_result(b, results, count, &cursor, &value);) {
     const char *comma = names.length ? ", " : "";
     mlx_text_printf(&names, "%s%%%s", comma, mlx_builder_name(b, value));
@@ -360,7 +323,7 @@ void mlx_builder_scope(mlx_builder_t *b, const char *scope) {
 // ----------------------------------------------------------------------------------------------------------
 // Values and their names
 
-const char *mlx_builder_name(const mlx_builder_t *b, mlx_value_t value) {
+const char *mlx_builder_name(const mlx_builder_t *b, mlx_built_t value) {
   return value.id > 0 && (size_t)value.id <= b->value_count ? b->values[value.id - 1].name : "?";
 }
 
@@ -389,35 +352,35 @@ static mlx_status_t make_name(mlx_builder_t *b, const char *name, char **out_nam
 }
 
 // Takes ownership of |name|, which must be unique.
-static mlx_value_t add_value(mlx_builder_t *b, char *name, mlx_type_t type) {
+static mlx_built_t add_value(mlx_builder_t *b, char *name, mlx_type_t type) {
   uint32_t bucket = hash_name(name);
   b->values[b->value_count] = (mlx_named_t){.name = name, .next = b->buckets[bucket], .uses = 1};
-  mlx_value_t value = {.id = (int)++b->value_count, .dtype = type.dtype, .rank = type.rank};
+  mlx_built_t value = {.id = (int)++b->value_count, .dtype = type.dtype, .rank = type.rank};
   memcpy(value.dims, type.dims, sizeof value.dims);
   b->buckets[bucket] = value.id;
   return value;
 }
 
-static mlx_value_t new_value(mlx_builder_t *b, const char *name, bool exact, mlx_type_t type) {
-  if (b->status) return (mlx_value_t){0};
+static mlx_built_t new_value(mlx_builder_t *b, const char *name, bool exact, mlx_type_t type) {
+  if (b->status) return (mlx_built_t){0};
   char *unique = NULL;
   mlx_status_t status = mlx_reserve(b->value_count + 1, sizeof *b->values, &b->value_capacity, &b->values);
   if (!status) status = exact ? mlx_copy_text(name, strlen(name), &unique) : make_name(b, name, &unique);
   if (!status) return add_value(b, unique, type);
   mlx_builder_fail(b, status);
-  return (mlx_value_t){0};
+  return (mlx_built_t){0};
 }
 
-mlx_value_t mlx_builder_new_value(mlx_builder_t *b, const char *name, mlx_type_t type) {
+mlx_built_t mlx_builder_new_value(mlx_builder_t *b, const char *name, mlx_type_t type) {
   return new_value(b, name, false, type);
 }
 
-mlx_value_t mlx_builder_exact_value(mlx_builder_t *b, const char *name, mlx_type_t type) {
+mlx_built_t mlx_builder_exact_value(mlx_builder_t *b, const char *name, mlx_type_t type) {
   return new_value(b, name, true, type);
 }
 
-mlx_value_t mlx_builder_emit(mlx_builder_t *b, const char *name, mlx_type_t type, const char *fmt, ...) {
-  mlx_value_t value = mlx_builder_new_value(b, name, type);
+mlx_built_t mlx_builder_emit(mlx_builder_t *b, const char *name, mlx_type_t type, const char *fmt, ...) {
+  mlx_built_t value = mlx_builder_new_value(b, name, type);
   if (!value.id) return value;
   char line[1024];
   va_list args;
@@ -426,7 +389,7 @@ mlx_value_t mlx_builder_emit(mlx_builder_t *b, const char *name, mlx_type_t type
   va_end(args);
   if (length < 0 || (size_t)length >= sizeof line) {
     mlx_builder_fail(b, mlx_error(MLX_INTERNAL, "the emitted line for '%s' is too long", name));
-    return (mlx_value_t){0};
+    return (mlx_built_t){0};
   }
   mlx_text_printf(&b->body, "    %%%s = %s\n", mlx_builder_name(b, value), line);
   return value;
@@ -435,27 +398,27 @@ mlx_value_t mlx_builder_emit(mlx_builder_t *b, const char *name, mlx_type_t type
 // ----------------------------------------------------------------------------------------------------------
 // Sizes that are known at run time
 
-static bool has_runtime_size(mlx_value_t value) { return value.rank && value.dims[0] == MLX_DIM_RUNTIME; }
+static bool has_runtime_size(mlx_built_t value) { return value.rank && value.dims[0] == MLX_DIM_RUNTIME; }
 
-void mlx_builder_read_size(mlx_builder_t *b, mlx_value_t argument) {
+void mlx_builder_read_size(mlx_builder_t *b, mlx_built_t argument) {
   char name[128];
   if (!argument.id || !has_runtime_size(argument)) return;
   snprintf(name, sizeof name, "%.100s_size", mlx_builder_name(b, argument));
   mlx_text_printf(&b->body, "    %%%s_dim = arith.constant 0 : index\n", mlx_builder_name(b, argument));
-  const mlx_value_t size = mlx_builder_exact_value(b, name, mlx_scalar_type(MLX_I32));
+  const mlx_built_t size = mlx_builder_exact_value(b, name, mlx_scalar_type(MLX_I32));
   mlx_text_printf(&b->body, "    %%%s = tensor.dim %%%s, %%%s_dim : %s\n", name,
                   mlx_builder_name(b, argument), mlx_builder_name(b, argument),
                   mlx_type_text(mlx_type_of(argument)).chars);
   if (size.id) b->values[argument.id - 1].size = size.id;
 }
 
-void mlx_builder_copy_size(mlx_builder_t *b, mlx_value_t value, mlx_value_t like) {
+void mlx_builder_copy_size(mlx_builder_t *b, mlx_built_t value, mlx_built_t like) {
   if (value.id && like.id && has_runtime_size(value))
     b->values[value.id - 1].size = b->values[like.id - 1].size;
 }
 
-mlx_size_text_t mlx_builder_size_text(const mlx_builder_t *b, mlx_value_t value) {
-  mlx_size_text_t text = {{0}};
+mlx_builder_size_text_t mlx_builder_size_text(const mlx_builder_t *b, mlx_built_t value) {
+  mlx_builder_size_text_t text = {{0}};
   const int size = value.id && has_runtime_size(value) ? b->values[value.id - 1].size : 0;
   if (size) snprintf(text.chars, sizeof text.chars, "{%%%s}", b->values[size - 1].name);
   return text;

@@ -14,7 +14,7 @@ typedef struct mlx_global {
   bool in_place;        // an argument of the function being built
   const char *archive;  // borrowed; of a weight: the parameter that it is a part of; NULL: none
   int64_t archive_at;   // i32 words before the weight
-  mlx_value_t current;  // value at this point of the function; id 0 before the first use
+  mlx_built_t current;  // value at this point of the function; id 0 before the first use
 } mlx_global_t;
 
 typedef struct mlx_named {
@@ -47,24 +47,24 @@ typedef struct mlx_type_text {
 mlx_type_text_t mlx_type_text(mlx_type_t type);
 bool mlx_type_equal(mlx_type_t a, mlx_type_t b);
 
-const char *mlx_builder_name(const mlx_builder_t *b, mlx_value_t value);  // without the %
-mlx_value_t mlx_builder_new_value(mlx_builder_t *b, const char *name, mlx_type_t type);
+const char *mlx_builder_name(const mlx_builder_t *b, mlx_built_t value);  // without the %
+mlx_built_t mlx_builder_new_value(mlx_builder_t *b, const char *name, mlx_type_t type);
 // A value with exactly this name. The caller has already written the op that defines it.
-mlx_value_t mlx_builder_exact_value(mlx_builder_t *b, const char *name, mlx_type_t type);
+mlx_built_t mlx_builder_exact_value(mlx_builder_t *b, const char *name, mlx_type_t type);
 // Declares a global, or an in-place argument of the function being built. NULL after an error.
 mlx_global_t *mlx_builder_add_global(mlx_builder_t *b, const char *name, mlx_type_t type, bool is_state);
-void mlx_builder_read_size(mlx_builder_t *b, mlx_value_t argument);  // of MLX_DIM_RUNTIME
+void mlx_builder_read_size(mlx_builder_t *b, mlx_built_t argument);  // of MLX_DIM_RUNTIME
 // Gives |value|, whose first dimension may be MLX_DIM_RUNTIME, the size of |like|.
-void mlx_builder_copy_size(mlx_builder_t *b, mlx_value_t value, mlx_value_t like);
-typedef struct mlx_size_text {
+void mlx_builder_copy_size(mlx_builder_t *b, mlx_built_t value, mlx_built_t like);
+typedef struct mlx_builder_size_text {
   char chars[256];
-} mlx_size_text_t;
-mlx_size_text_t mlx_builder_size_text(const mlx_builder_t *b, mlx_value_t value);  // "{%size}", or ""
+} mlx_builder_size_text_t;
+mlx_builder_size_text_t mlx_builder_size_text(const mlx_builder_t *b, mlx_built_t value);  // "{%size}", or ""
 // Adds an argument with |attributes|, the text after its type.
-mlx_value_t mlx_builder_put_argument(mlx_builder_t *b, const char *name, mlx_type_t type,
+mlx_built_t mlx_builder_put_argument(mlx_builder_t *b, const char *name, mlx_type_t type,
                                      const char *attributes);
 // Writes the line "%name = " followed by the formatted op.
-mlx_value_t mlx_builder_emit(mlx_builder_t *b, const char *name, mlx_type_t type, const char *fmt, ...)
+mlx_built_t mlx_builder_emit(mlx_builder_t *b, const char *name, mlx_type_t type, const char *fmt, ...)
     MLX_PRINTF(4, 5);
 
 #endif  // MLXCEL_COMPILER_BUILDER_INTERNAL_H_

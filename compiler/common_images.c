@@ -18,21 +18,22 @@
 // of a model: rows, columns, layers, heads, vocabulary, experts, RoPE frequencies, attention scale.
 static const char *const general[] = {
     // Which kernel.
-    "NAME", "CUT", "ELEMENTS", "EMBED", "EPILOGUE", "FEW", "LAYERNORM", "MATRICES", "ORDERED", "PARTIALS",
-    "PERMUTE", "PLACE", "SIZES", "WHOLE_RUNS", "Y_PARTS",
+    "NAME", "ELEMENTS", "EMBED", "EPILOGUE", "FEW", "GAIN", "LAYERNORM", "MATRICES", "MIXTURE", "NORM",
+    "ordered", "PARTIALS", "PERMUTE", "PLACE", "PRODUCT", "SPLIT_INPUT", "whole_runs", "y_parts",
     // Format of the weights.
-    "DTYPE_F32", "DTYPE_BF16", "DTYPE_F16", "ROWS16", "BITS", "NUMBERS", "OFFSET", "HALVES", "CENTER",
+    "dtype", "bits", "numbers", "offset", "halves", "center",
     // Tile of a launch.
-    "BM", "BN", "SPLIT", "STAGES", "WARPS", "GROUPS", "TALL", "ALONG", "DEPTH",
-    // Experts: which kernel, and the function between the products.
-    "EXPERTS", "SORTED", "BIAS", "ACT", "LIMIT", "SLOPE",
-    // Attention: its kernel, form of RoPE, numbers of the KV pool, size and scale of a head, and its tile.
-    "APPEND", "TURN", "ROTARY", "ADJACENT", "OUT_16", "TILES", "SINKS", "KV_F32", "KV_BF16", "KV_F16",
-    "KV_Q8", "HEAD_DIM", "SCALE", "SOFTCAP", "QUERIES", "STEP", "THREADS", "WQ", "WK", "KEYS",
+    "bm", "bn", "SPLIT", "stages", "warps", "groups", "tall", "along", "depth",
+    // Experts: the order of their rows, and the function between the products.
+    "sorted", "BIAS", "act", "limit", "slope",
+    // Attention: its kernel and parameters, size of a head, numbers of the KV pool, form of RoPE, scale of
+    // the scores, and its tile.
+    "APPEND", "HEAD_NORM", "TURN", "SINKS", "head_dim", "kv", "rotary", "adjacent", "scale", "softcap",
+    "long_tiles", "wq", "wk", "keys", "queries", "step", "threads", "out_16",
     // Tiles of attention: queries of a tile, and query heads that share a KV head.
-    "SHORT_QUERIES", "SHORT_SHARE", "LONG_QUERIES", "LONG_SHARE",
+    "short_queries", "short_share", "long_queries", "long_share",
     // Epsilon of a norm: 1e-5 or 1e-6 in nearly all models.
-    "NORM_EPS", "HEAD_NORM_EPS"};
+    "NORM_EPS", "norm_eps", "head_norm_eps"};
 
 static bool is_general(const char *name, size_t length) {
   for (size_t i = 0; i < sizeof general / sizeof *general; ++i) {
@@ -72,7 +73,7 @@ mlx_status_t mlx_common_images_add(const char *model_path, const mlx_compile_opt
   for (size_t i = 0; !status && i < job.kernels.count; ++i) {
     const mlx_kernel_image_request_t *image = &job.kernels.images[i];
     if (mlx_kernel_image_is_common(image))
-      status = mlx_kernels_image(common, image->kind, image->definitions, &file);
+      status = mlx_kernels_image(common, image->kind, image->definitions, image->build, &file);
   }
   mlx_kernels_clear(&job.kernels);
   mlx_nvrtc_close(job.nvrtc);

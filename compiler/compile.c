@@ -17,10 +17,18 @@
 bool mlx_compiler_available(void) { return true; }
 const char *mlx_compiler_hint(void) { return NULL; }
 
-static mlx_status_t read_tokenizer(const mlx_source_t *source, mlx_compiled_t *out) {
-  MLX_TRY(mlx_job_name_tokenizer(source, &out->tokenizer_name));
+static mlx_status_t read_texts(const mlx_compile_job_t *job, mlx_compiled_t *out) {
+  mlx_source_t *source = job->model->source;
   MLX_TRY(mlx_source_chat_json(source, &out->chat, &out->chat_length));
-  return mlx_source_tokenizer_json(source, &out->tokenizer, &out->tokenizer_length);
+  if (!job->options->for_engine)
+    MLX_TRY(mlx_source_tokenizer_json(source, &out->tokenizer, &out->tokenizer_length));
+  if (!job->options->accept) return NULL;
+  mlx_model_tokenizer_t tokenizer;
+  MLX_TRY(mlx_job_find_tokenizer(source, job->cache, &tokenizer));
+  mlx_status_t status = job->options->accept(job->options->user, &tokenizer, mlx_job_longest_text(job),
+                                             job->model->config.context, job->model->config.vocab);
+  mlx_model_tokenizer_close(&tokenizer);
+  return status;
 }
 
 // Reports the size of the weight archive before it is written.
@@ -58,9 +66,7 @@ static mlx_status_t compile_module(mlx_compile_job_t *job, const char *model_pat
   if (state_bytes > job->facts.state_bytes) job->facts.state_bytes = state_bytes;
   // The levels of cpu:portable share one archive, which depends on all of them.
   if (!level && writes_archive(job)) MLX_TRY(mlx_job_start_weights(job));
-  if (!job->compiler.path)
-    MLX_TRY(
-        mlx_iree_compiler_find(job->cache, job->options->iree_compile, job->options->report, &job->compiler));
+  MLX_TRY(mlx_job_get_compiler(job));
   MLX_TRY(mlx_job_get_module(job, &module->entry));
   out->module_count++;
   module->level = level;
@@ -118,6 +124,10 @@ static mlx_status_t compile_target(mlx_compile_job_t *job, const char *model_pat
   MLX_TRY(mlx_job_module_options(job->model, job->options, MLX_FORM_IREE, &job->module));
   MLX_TRY(job->target.portable ? compile_levels(job, model_path, out)
                                : compile_module(job, model_path, NULL, out));
+  // While another thread packs the weights.
+  if (writes_archive(job) && !job->options->for_engine && !job->manifest.source_digest[0])
+    MLX_TRY(
+        mlx_source_digest(job->cache, job->model->source, job->options->report, job->manifest.source_digest));
   if (writes_archive(job)) MLX_TRY(mlx_job_get_weights(job, out, &weights));
   return mlx_job_describe_target(job, &out->modules[first], out->module_count - first, weights);
 }
@@ -159,11 +169,8 @@ static mlx_status_t compile_job(mlx_compile_job_t *job, const char *model_path, 
   MLX_TRY(mlx_job_open_model(job, model_path));
   MLX_TRY(mlx_job_module_options(job->model, job->options, MLX_FORM_IREE, &job->module));
   MLX_TRY(mlx_model_build_graph(job->model, job->module.context, &job->graph));
-  MLX_TRY(read_tokenizer(job->model->source, out));
-  if (job->options->accept) {
-    MLX_TRY(
-        job->options->accept(job->options->user, out, mlx_job_longest_text(job), job->model->config.vocab));
-  }
+  MLX_TRY(mlx_job_start_compiler(job));  // while this thread builds the tokenizer
+  MLX_TRY(read_texts(job, out));
   MLX_TRY(mlx_job_check_quantize(job));
   MLX_TRY(mlx_job_describe_model(job));
   MLX_TRY(mlx_job_find_licences(job, out));
@@ -179,12 +186,17 @@ static mlx_status_t compile_job(mlx_compile_job_t *job, const char *model_path, 
 
 mlx_status_t mlx_compile(const char *model_path, const mlx_compile_options_t *options, mlx_cache_t *cache,
                          mlx_compiled_t *out_compiled) {
-  const double before = mlx_process_cpu_seconds();
+  const double before = mlx_process_cpu_seconds(), start = mlx_seconds();
   *out_compiled = (mlx_compiled_t){.cache = cache};
   mlx_compile_job_t job = {.options = options, .cache = cache};
   mlx_status_t status = compile_job(&job, model_path, out_compiled);
   mlx_job_stop_weights(&job);
+  mlx_job_stop_compiler(&job);
   out_compiled->from_cache = !job.ran_compiler;
+  out_compiled->seconds = mlx_seconds() - start;
+  if (!status && job.ran_compiler)
+    mlx_report_note(options->report, "compiled %s in %.1f s (iree-compile: %.1f s, %llu MiB)", job.title,
+                    out_compiled->seconds, job.iree_elapsed, (unsigned long long)(job.iree_peak >> 20));
   if (!status && options->verbose)
     mlx_report_note(
         options->report, "CPU time: NVRTC %.1f s, iree-compile %.1f s, weights and the rest %.1f s",
@@ -202,7 +214,6 @@ mlx_status_t mlx_compile(const char *model_path, const mlx_compile_options_t *op
 void mlx_compiled_release(mlx_compiled_t *compiled) {
   mlx_free(compiled->manifest);
   mlx_free(compiled->tokenizer);
-  mlx_free(compiled->tokenizer_name);
   mlx_free(compiled->chat);
   for (size_t i = 0; i < compiled->module_count; ++i) mlx_compiled_file_clear(&compiled->modules[i]);
   for (size_t i = 0; i < compiled->weights_count; ++i) mlx_compiled_file_clear(&compiled->weights[i]);

@@ -7,6 +7,8 @@
 #include "artifact/manifest.h"
 #include "base/report.h"
 #include "base/status.h"
+#include "base/text.h"
+#include "base/weight_reader.h"
 #include "cache/cache.h"
 #include "compiler/quantize.h"
 #include "graph/dtype.h"
@@ -21,6 +23,26 @@ const char *mlx_compiler_hint(void);
 
 typedef struct mlx_compiled mlx_compiled_t;
 typedef struct mlx_source_weights mlx_source_weights_t;
+
+// The tokenizer of a model on disk. Making its text can take a second, so that happens only if it is needed.
+typedef struct mlx_model_tokenizer {
+  char *name;             // owned: path of its file, for messages
+  mlx_file_name_t model;  // the name of the model
+  char key[96];           // a digest of the bytes that the text is made from; "" if they cannot be hashed
+  // Private:
+  mlx_source_t *source;
+  bool owns_source;
+  char *hashed;            // owned: the file that |key| is a digest of; NULL if there is no key
+  mlx_file_stamp_t stamp;  // of |hashed|, from before it was hashed
+} mlx_model_tokenizer_t;
+// Its tokenizer.json. Release with mlx_free. Fails if the file changed since |key| was computed.
+mlx_status_t mlx_model_tokenizer_read(const mlx_model_tokenizer_t *tokenizer, char **out_json,
+                                      size_t *out_length) MLX_MUST_USE;
+// Opens the tokenizer of a model on disk, without compiling it. |cache| may be NULL; it remembers digests.
+// Release with mlx_model_tokenizer_close.
+mlx_status_t mlx_model_tokenizer_open(const char *model_path, mlx_cache_t *cache,
+                                      mlx_model_tokenizer_t *out_tokenizer) MLX_MUST_USE;
+void mlx_model_tokenizer_close(mlx_model_tokenizer_t *tokenizer);
 
 typedef enum mlx_kernel_choice {
   MLX_KERNELS_AUTO,  // kernel path if our kernels support model and target (and, for a GPU, NVRTC is found)
@@ -60,11 +82,13 @@ typedef struct mlx_compile_options {
   const char *iree_compile;    // NULL: searched as compiler/driver.h describes
   double time_limit_seconds;   // for iree-compile; 0: the driver's default
   const mlx_report_t *report;  // may be NULL
-  bool verbose;          // report how each kind of weight is stored and which path each kind of op takes
-  bool module_only;      // compile the module and skip the weights
-  bool weights_at_load;  // if the only target is a GPU and packing is fast (mlx_weights_pack_fast), write no
-                         // archive: mlx_source_weights_read makes the weights
-  bool show_size;        // report the size of the weights before anything slow
+  bool verbose;      // report how each kind of weight is stored and which path each kind of op takes
+  bool module_only;  // compile the module and skip the weights
+  // The result is opened by this process and not written as a bundle. Then the text of the tokenizer is not
+  // made, and the manifest lists no files. If the only target is a GPU and packing is fast
+  // (mlx_weights_pack_fast), no archive is written: |reader| of the result packs the weights.
+  bool for_engine;
+  bool show_size;  // report the size of the weights before anything slow
   // Memory of this machine's GPU, for a target that is this GPU; 0: unknown. Weights that are larger are
   // refused, before anything slow. For the target "cpu" the limit is |host_memory|; 0: the RAM of this
   // machine.
@@ -72,9 +96,10 @@ typedef struct mlx_compile_options {
   // Shared memory per block that the decode kernel may use; 0: as much as the GPU of |target| has. Tests set
   // it to run the code for a GPU with less shared memory on another GPU.
   int shared_bytes;
-  // Called after the model is read and before anything slow, with only the tokenizer filled in. A status from
-  // it ends the compilation. May be NULL.
-  mlx_status_t (*accept)(void *user, const mlx_compiled_t *tokenizer, int64_t context, int64_t vocab);
+  // Called after the model is read and before anything slow. A status from it ends the compilation. May be
+  // NULL.
+  mlx_status_t (*accept)(void *user, const mlx_model_tokenizer_t *tokenizer, int64_t context,
+                         int64_t model_context, int64_t vocab);
   void *user;
 } mlx_compile_options_t;
 
@@ -89,22 +114,23 @@ typedef struct mlx_compiled_file {
 // A compiled model: its texts, and its files in the cache, which stay leased until mlx_compiled_release.
 struct mlx_compiled {
   mlx_cache_t *cache;          // borrowed; must outlive this
-  char *manifest, *tokenizer;  // owned JSON texts
-  char *tokenizer_name;        // owned: path of the tokenizer's file, for messages
+  char *manifest, *tokenizer;  // owned JSON texts; no tokenizer with for_engine
   char *chat;  // owned JSON text; NULL if the model has neither chat template nor special tokens
   size_t manifest_length, tokenizer_length, chat_length;
   // One module per target; for cpu:portable one per CPU level.
   mlx_compiled_file_t modules[MLX_MAX_TARGETS + MLX_MAX_LEVELS];
   size_t module_count;
-  // Archives. Targets that store weights identically share one; none with module_only or weights_at_load.
+  // Archives. Targets that store weights identically share one; none with module_only or if |source| is set.
   mlx_compiled_file_t weights[MLX_MAX_TARGETS];
   size_t weights_count;
   mlx_compiled_file_t licences[MLX_MAX_LICENCES];
   size_t licence_count;
   // Borrowed paths of the first module and archive; weights_path is NULL if there is none.
   const char *vmfb_path, *weights_path;
-  mlx_source_weights_t *source;  // owned; NULL unless the weights are made while loading
-  bool from_cache;               // every module came from the cache: iree-compile did not run
+  mlx_source_weights_t *source;       // owned; NULL unless the weights are made while loading
+  const mlx_weight_reader_t *reader;  // of |source|; NULL without it
+  bool from_cache;                    // every module came from the cache: iree-compile did not run
+  double seconds;                     // that mlx_compile took
 };
 
 // Compiles |model_path|, or takes the results of an earlier compile from |cache|. Release with
@@ -113,16 +139,8 @@ mlx_status_t mlx_compile(const char *model_path, const mlx_compile_options_t *op
                          mlx_compiled_t *out_compiled) MLX_MUST_USE;
 void mlx_compiled_release(mlx_compiled_t *compiled);
 
-// ---- weights that are made while loading (weights_at_load) ----
+// ---- weights that are made while loading (for_engine) ----
 
-#define MLX_SOURCE_WORKERS 16  // threads that may read at the same time
-uint64_t mlx_source_weights_size(const mlx_source_weights_t *source);  // bytes
-// Bytes of the weight |name|; 0 if the model does not have it.
-uint64_t mlx_source_weights_size_of(const mlx_source_weights_t *source, const char *name);
-// Writes |length| bytes at |offset|, a multiple of 64, to |out|, in the layout that the module reads. No two
-// threads may have the same |worker|, which is below MLX_SOURCE_WORKERS, at a time.
-mlx_status_t mlx_source_weights_read(mlx_source_weights_t *source, int worker, uint64_t offset, size_t length,
-                                     void *out) MLX_MUST_USE;
 // Fails if a file of the model changed since it was compiled: the weights may be a mix of two versions.
 mlx_status_t mlx_source_weights_check(const mlx_source_weights_t *source) MLX_MUST_USE;
 
@@ -150,14 +168,14 @@ mlx_status_t mlx_compile_smoke(mlx_cache_t *cache, const char *target, const mlx
 mlx_status_t mlx_compile_describe_ops(mlx_model_t *model, const char *target, mlx_variant_t *out_variant,
                                       uint64_t *out_weights) MLX_MUST_USE;
 
+// Appends the launches of each function of |model| on |target|, a line for each different one, and why the
+// decode kernel is not used. Nothing if it has no kernels there.
+mlx_status_t mlx_compile_describe_launches(mlx_model_t *model, const char *target,
+                                           mlx_text_t *out) MLX_MUST_USE;
+
 // The chat.json of a model on disk, without compiling it. *|out_json| is NULL if the model has neither chat
 // template nor special tokens. Release with mlx_free.
 mlx_status_t mlx_compile_chat(const char *model_path, char **out_json, size_t *out_length) MLX_MUST_USE;
-
-// The tokenizer.json of a model on disk, without compiling it, and the path of its file for messages. Release
-// both with mlx_free.
-mlx_status_t mlx_compile_tokenizer(const char *model_path, char **out_name, char **out_json,
-                                   size_t *out_length) MLX_MUST_USE;
 
 // The source_digest that a manifest would have for a model on disk.
 mlx_status_t mlx_compile_source_digest(const char *model_path, const mlx_report_t *report,

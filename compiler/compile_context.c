@@ -7,12 +7,14 @@
 
 // LongRoPE has one set of frequencies for texts of up to local_context tokens and another set for longer
 // texts. A compiled model has only one set: the first, with which output is exact for every text that fits,
-// unless the user wants longer texts. No other model depends on |requested|.
+// unless the user wants longer texts. No other model depends on |requested|. An encoder takes any: a server
+// opens chat models and encoders with the same options.
 static mlx_status_t choose_context(const mlx_config_t *config, int64_t requested, int64_t *out_context) {
   const bool has_two = config->local_context && config->local_context < config->context;
   const bool is_long = requested == MLX_CONTEXT_OF_MODEL || requested > config->local_context;
   *out_context = has_two && !is_long ? config->local_context : config->context;
-  if (requested == MLX_CONTEXT_OF_MODEL || (requested >= 0 && requested <= config->context)) return NULL;
+  const int64_t most = config->encoder ? INT64_MAX : config->context;
+  if (requested == MLX_CONTEXT_OF_MODEL || (requested >= 0 && requested <= most)) return NULL;
   return mlx_status_hint(
       mlx_error(MLX_USAGE, "context length %lld is not possible: the model supports 1 to %lld",
                 (long long)requested, (long long)config->context),

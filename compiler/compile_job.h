@@ -11,6 +11,7 @@
 #include "compiler/target.h"
 
 typedef struct mlx_weights_thread mlx_weights_thread_t;
+typedef struct mlx_compiler_thread mlx_compiler_thread_t;
 
 typedef struct mlx_compile_job {
   const mlx_compile_options_t *options;
@@ -20,8 +21,9 @@ typedef struct mlx_compile_job {
   mlx_target_t target;  // the target being compiled
   mlx_gpu_kind_t gpu;   // of |target|, with options->shared_bytes; empty for a CPU
   mlx_module_options_t module;
-  mlx_iree_compiler_t compiler;
-  mlx_nvrtc_t *nvrtc;  // NULL on the generic path
+  mlx_iree_compiler_t compiler;            // empty until mlx_job_get_compiler
+  mlx_compiler_thread_t *compiler_thread;  // identifies it; may be NULL
+  mlx_nvrtc_t *nvrtc;                      // NULL on the generic path
   mlx_kernels_t kernels;
   char kernels_digest[MLX_DIGEST_HEX];
   char *mlir;
@@ -32,9 +34,12 @@ typedef struct mlx_compile_job {
   bool ran_compiler;                   // at least one module was not in the cache
   mlx_manifest_t manifest;             // grows with each target
   char source_stamp[MLX_DIGEST_HEX];   // of the source files when they were opened
-  mlx_source_digests_t digests;        // of the source files; empty until mlx_job_get_weights
+  unsigned long long faults;           // mlx_fault_count at that time
+  char source_tree[MLX_DIGEST_HEX];    // mlx_source_tree_digest; empty until mlx_job_get_weights
   mlx_weights_thread_t *weights;       // writes the archive of the current target; may be NULL
   double nvrtc_seconds, iree_seconds;  // CPU time
+  double iree_elapsed;                 // seconds
+  uint64_t iree_peak;                  // memory, bytes
   char title[192];
 } mlx_compile_job_t;
 
@@ -46,8 +51,10 @@ mlx_status_t mlx_source_check_stamp(const mlx_source_t *source, const char *stam
 // Fails if a source file changed since mlx_job_open_model. The files are mapped, and digests are taken by
 // path, so a change during the compilation would mix two versions.
 mlx_status_t mlx_job_check_source(const mlx_compile_job_t *job) MLX_MUST_USE;
-// Path of the file that holds the tokenizer, for error messages. Release with mlx_free.
-mlx_status_t mlx_job_name_tokenizer(const mlx_source_t *source, char **out_name) MLX_MUST_USE;
+// The tokenizer of |source|, which must outlive it. |cache| may be NULL. Release with
+// mlx_model_tokenizer_close.
+mlx_status_t mlx_job_find_tokenizer(mlx_source_t *source, mlx_cache_t *cache,
+                                    mlx_model_tokenizer_t *out_tokenizer) MLX_MUST_USE;
 
 // ---- compile_context.c ----
 
@@ -88,14 +95,16 @@ mlx_status_t mlx_job_explain_ops(const mlx_compile_job_t *job) MLX_MUST_USE;
 
 // ---- compile_module.c ----
 
+// Starts to find and hash iree-compile on another thread. If no thread can be started, mlx_job_get_compiler
+// does the work.
+mlx_status_t mlx_job_start_compiler(mlx_compile_job_t *job) MLX_MUST_USE;
+// Waits for that thread, if there is one, and discards its result.
+void mlx_job_stop_compiler(mlx_compile_job_t *job);
+mlx_status_t mlx_job_get_compiler(mlx_compile_job_t *job) MLX_MUST_USE;
 void mlx_job_write_title(const mlx_title_t *title, char *out, size_t size);
 mlx_status_t mlx_job_get_module(mlx_compile_job_t *job, mlx_cache_entry_t *out_entry) MLX_MUST_USE;
 
 // ---- compile_weights.c ----
-
-// The archive is written before its key is known if hashing the source files takes longer than this, in
-// nanoseconds: by then, digests that the cache remembers are found. Below 0: always. Only tests change it.
-extern long mlx_early_archive_ns;
 
 void mlx_compiled_file_clear(mlx_compiled_file_t *file);
 // Starts to hash the source files and to write the archive on another thread. Until mlx_job_get_weights or

@@ -3,8 +3,9 @@
 #include <string.h>
 
 #include "compiler/compile_job.h"
+#include "compiler/emit.h"
+#include "compiler/fusion.h"
 #include "compiler/kernel_plan.h"
-#include "compiler/paths.h"
 #include "graph/roles.h"
 
 mlx_status_t mlx_kernel_choice_parse(const char *text, mlx_kernel_choice_t *out_choice) {
@@ -193,10 +194,9 @@ mlx_status_t mlx_job_check_kv_format(const mlx_compile_job_t *job) {
   if (job->module.kv != MLX_Q8_0) return NULL;
   bool generic = !job->module.kernels;
   if (job->module.kernels && job->target.gpu) {
-    mlx_paths_t paths;
-    MLX_TRY(mlx_paths_make(job->model, job->graph, &job->module, &paths));
-    generic = !paths.kernel_attention;
-    mlx_paths_clear(&paths);
+    mlx_network_attention_t attention;
+    MLX_TRY(mlx_network_attention(job->graph, &job->module, &attention));
+    generic = !attention.kernel;
   }
   if (!generic) return NULL;
   return mlx_status_hint(
@@ -205,8 +205,17 @@ mlx_status_t mlx_job_check_kv_format(const mlx_compile_job_t *job) {
       "use --kv f32, bf16 or f16");
 }
 
+// Only the CPU kernel computes whole texts.
+static mlx_status_t check_encoder(const mlx_compile_job_t *job) {
+  if (!mlx_graph_is_encoder(job->graph)) return NULL;
+  if (job->target.gpu || job->options->kernels == MLX_KERNELS_OFF)
+    return mlx_encoder_needs_kernel(job->model);
+  return NULL;
+}
+
 mlx_status_t mlx_job_choose_kernels(mlx_compile_job_t *job) {
   const char *why = why_no_kernels(job);
+  MLX_TRY(check_encoder(job));
   job->module.window_pages = mlx_graph_mixes_windows(job->graph);
   if (job->options->kernels == MLX_KERNELS_OFF) return NULL;
   if (why) return no_kernels(job, why);

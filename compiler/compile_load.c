@@ -6,6 +6,8 @@
 #include "compiler/compile_job.h"
 #include "compiler/weights.h"
 
+#define WORKERS 16  // threads that may pack at the same time
+
 struct mlx_source_weights {
   mlx_model_t *model;
   mlx_packer_t *packer;
@@ -13,15 +15,15 @@ struct mlx_source_weights {
 };
 
 bool mlx_job_makes_weights_at_load(const mlx_compile_job_t *job) {
-  return job->options->weights_at_load && job->only_target && job->target.gpu &&
+  return job->options->for_engine && job->only_target && job->target.gpu &&
          mlx_weights_pack_fast(job->model, mlx_module_storage(&job->module));
 }
 
 mlx_status_t mlx_job_keep_source(mlx_compile_job_t *job, mlx_compiled_t *out) {
   MLX_TRY(mlx_alloc(1, sizeof *out->source, &out->source));
   snprintf(out->source->stamp, sizeof out->source->stamp, "%s", job->source_stamp);
-  MLX_TRY(mlx_packer_create(job->model, mlx_module_storage(&job->module), MLX_SOURCE_WORKERS,
-                            &out->source->packer));
+  MLX_TRY(mlx_packer_create(job->model, mlx_module_storage(&job->module), WORKERS, &out->source->packer));
+  out->reader = mlx_packer_reader(out->source->packer);
   out->source->model = job->model;
   job->model = NULL;
   return NULL;
@@ -32,19 +34,6 @@ void mlx_source_weights_free(mlx_source_weights_t *source) {
   mlx_packer_free(source->packer);
   mlx_model_close(source->model);
   mlx_free(source);
-}
-
-uint64_t mlx_source_weights_size(const mlx_source_weights_t *source) {
-  return mlx_packer_size(source->packer);
-}
-
-uint64_t mlx_source_weights_size_of(const mlx_source_weights_t *source, const char *name) {
-  return mlx_packer_size_of(source->packer, name);
-}
-
-mlx_status_t mlx_source_weights_read(mlx_source_weights_t *source, int worker, uint64_t offset, size_t length,
-                                     void *out) {
-  return mlx_packer_read(source->packer, worker, offset, length, out);
 }
 
 mlx_status_t mlx_source_weights_check(const mlx_source_weights_t *source) {

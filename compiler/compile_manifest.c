@@ -6,6 +6,10 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "compiler/compile_job.h"
+#include "compiler/weights.h"
+#include "models/import/classifier.h"
+#include "models/import/format.h"
+#include "models/import/sentence.h"
 
 typedef struct licences {
   const char *folder;
@@ -52,13 +56,13 @@ static mlx_status_t add_cached_file(mlx_compile_job_t *job, const mlx_compiled_f
   MLX_TRY(mlx_file_stamp(from->path, &stamp));
   file->size = (int64_t)stamp.size;
   if (mlx_is_weights_file(from->name))
-    MLX_TRY(mlx_cache_tree_digest_part(job->cache, from->path, 0, stamp.size, file->tree));
-  return mlx_cache_digest_file(job->cache, from->path, file->sha256);
+    MLX_TRY(mlx_cache_tree_digest_part(job->cache, from->path, 0, stamp.size, NULL, file->tree));
+  return mlx_cache_digest_file(job->cache, from->path, NULL, file->sha256);
 }
 
 // Lists the files of the bundle with their digests, so that a copy can be verified.
 static mlx_status_t add_files(mlx_compile_job_t *job, const mlx_compiled_t *out) {
-  if (!out->weights_path) return NULL;
+  if (!out->weights_path || job->options->for_engine) return NULL;
   add_text_file(&job->manifest, MLX_BUNDLE_TOKENIZER, out->tokenizer, out->tokenizer_length);
   if (out->chat) add_text_file(&job->manifest, MLX_BUNDLE_CHAT, out->chat, out->chat_length);
   for (size_t i = 0; i < out->licence_count; ++i) MLX_TRY(add_cached_file(job, &out->licences[i]));
@@ -83,6 +87,27 @@ static int64_t count_parameters(const mlx_model_t *model) {
   return total;
 }
 
+static mlx_status_t describe_embedding(const mlx_model_t *model, mlx_manifest_embedding_t *out) {
+  mlx_sentence_t sentence;
+  mlx_classifier_t classifier;
+  _Static_assert(sizeof out->query == sizeof sentence.query, "a prompt fits into the manifest");
+  MLX_TRY(mlx_sentence_read(model->source, &sentence));
+  MLX_TRY(mlx_classifier_read(model->source, &classifier));
+  if (!sentence.found && !model->config.encoder) return NULL;
+  const mlx_config_t *c = &model->config;
+  snprintf(out->pooling, sizeof out->pooling, "%s",
+           mlx_pooling_name(c->labels ? c->pooling : sentence.pooling));
+  out->encoder = c->encoder;
+  out->normalize = sentence.normalize && !c->labels;
+  out->labels = c->labels;
+  out->sigmoid = classifier.sigmoid;
+  out->typed = classifier.typed && c->types > 1;
+  out->headless = c->headless;
+  memcpy(out->query, sentence.query, sizeof out->query);
+  memcpy(out->document, sentence.document, sizeof out->document);
+  return NULL;
+}
+
 mlx_status_t mlx_job_describe_model(mlx_compile_job_t *job) {
   mlx_manifest_t *m = &job->manifest;
   m->contract = MLX_CONTRACT_VERSION;
@@ -95,6 +120,7 @@ mlx_status_t mlx_job_describe_model(mlx_compile_job_t *job) {
     if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?';
   }
   MLX_TRY(mlx_source_licence(job->model->source, m->license, sizeof m->license));
+  MLX_TRY(describe_embedding(job->model, &m->embedding));
   return mlx_source_eos_ids(job->model->source, m->eos, MLX_MAX_EOS, &m->eos_count);
 }
 
@@ -102,6 +128,31 @@ mlx_status_t mlx_job_describe_model(mlx_compile_job_t *job) {
 static int64_t module_window(const mlx_compile_job_t *job) {
   const mlx_graph_windows_t w = mlx_graph_windows(job->graph);
   return job->facts.window_page_bytes || w.windowed == w.layers ? w.widest : 0;
+}
+
+// The format of one weight in the archive. Codes that are kept have the name of their format in the file.
+static void name_stored(const mlx_weight_t *weight, mlx_stored_t stored, char out[MLX_FORMAT_NAME]) {
+  const mlx_dtype_t dtype =
+      stored.kind == MLX_STORED_QUANTIZED ? mlx_quantize_dtype(stored.quantize) : stored.dtype;
+  if (stored.kind == MLX_STORED_CODES)
+    mlx_weight_format(weight, out);
+  else
+    snprintf(out, MLX_FORMAT_NAME, "%s", mlx_dtype_info(dtype)->name);
+}
+
+static void describe_formats(const mlx_compile_job_t *job, mlx_variant_t *v) {
+  const mlx_storage_t storage = mlx_module_storage(&job->module);
+  mlx_format_list_t formats = {0};
+  for (size_t i = 0; i < job->model->weight_count; ++i) {
+    const mlx_weight_t *weight = &job->model->weights[i];
+    char name[MLX_FORMAT_NAME];
+    if (weight->is_order) continue;
+    name_stored(weight, mlx_weight_stored(weight, storage), name);
+    mlx_format_list_add(&formats, name, mlx_weight_stored_bytes(weight, storage));
+  }
+  mlx_format_list_sort(&formats);
+  for (; v->format_count < formats.count && v->format_count < MLX_MAX_FORMATS; ++v->format_count)
+    memcpy(v->formats[v->format_count], formats.items[v->format_count].name, sizeof *v->formats);
 }
 
 mlx_status_t mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_file_t *modules,
@@ -118,6 +169,7 @@ mlx_status_t mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_
                        .chunk_positions = facts->chunk_positions,
                        .page_bytes = facts->page_bytes,
                        .window_page_bytes = facts->window_page_bytes,
+                       .recurrent_bytes = facts->recurrent_bytes,
                        .kv_row = facts->kv_row,
                        .hidden = facts->hidden,
                        .driver = job->target.gpu && job->kernels.count
@@ -129,6 +181,7 @@ mlx_status_t mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_
   snprintf(v->target, sizeof v->target, "%s", job->target.name);
   snprintf(v->cpu, sizeof v->cpu, "%s", job->target.cpu);
   snprintf(v->dtype, sizeof v->dtype, "%s", mlx_job_storage_name(job));
+  describe_formats(job, v);
   snprintf(v->kv, sizeof v->kv, "%s", mlx_kv_name(job->module.kv));
   snprintf(v->activations, sizeof v->activations, "%s",
            mlx_dtype_info(job->module.narrow ? job->module.dtype : MLX_F32)->mlir);
@@ -136,6 +189,7 @@ mlx_status_t mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_
   snprintf(v->weights, sizeof v->weights, "%s", weights ? weights->name : MLX_BUNDLE_WEIGHTS);
   snprintf(v->kernels_digest, sizeof v->kernels_digest, "%s", job->kernels_digest);
   memcpy(v->steps, facts->steps, sizeof v->steps);
+  _Static_assert(MLX_KERNEL_KINDS <= MLX_MAX_KERNELS, "a manifest can list all kernels");
   for (int kind = 0; kind < MLX_KERNEL_KINDS; ++kind) {
     if (!mlx_kernels_use(&job->kernels, (mlx_kernel_kind_t)kind)) continue;
     snprintf(v->kernels[v->kernel_count++], sizeof v->kernels[0], "%s",

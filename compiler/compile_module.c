@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "compiler/background.h"
 #include "compiler/compile_job.h"
 
 void mlx_job_write_title(const mlx_title_t *title, char *out, size_t size) {
@@ -150,9 +151,9 @@ static mlx_status_t fill_vmfb(void *user, const char *folder, const char *log_pa
   if (!status) status = make_module(job, &files, log_path, &result);
   if (!status) {
     job->iree_seconds += result.cpu_seconds;
+    job->iree_elapsed += result.elapsed_seconds;
+    if (result.peak_bytes > job->iree_peak) job->iree_peak = result.peak_bytes;
     remove_files(&files);
-    mlx_report_note(job->options->report, "compiled %s in %.1f s (peak memory of iree-compile: %llu MiB)",
-                    job->title, result.elapsed_seconds, (unsigned long long)(result.peak_bytes >> 20));
   }
   free_files(&files);
   return status;
@@ -189,6 +190,55 @@ mlx_status_t mlx_job_get_module(mlx_compile_job_t *job, mlx_cache_entry_t *out_e
       .kind = "vmfb", .key = key, .title = job->title, .fill = fill_vmfb, .user = job};
   return mlx_cache_get(job->cache, &request, job->options->report, out_entry);
 }
+
+// ----------------------------------------------------------------------------------------------------------
+// The compiler
+
+struct mlx_compiler_thread {
+  mlx_background_t *background;
+  mlx_cache_t *cache;
+  const char *path;  // options->iree_compile
+  mlx_iree_compiler_t compiler;
+};
+
+static mlx_status_t find_compiler(void *user, const mlx_report_t *report) {
+  mlx_compiler_thread_t *thread = user;
+  return mlx_iree_compiler_find(thread->cache, thread->path, report, &thread->compiler);
+}
+
+mlx_status_t mlx_job_start_compiler(mlx_compile_job_t *job) {
+  mlx_compiler_thread_t *thread;
+  MLX_TRY(mlx_alloc(1, sizeof *thread, &thread));
+  thread->cache = job->cache;
+  thread->path = job->options->iree_compile;
+  mlx_status_t status =
+      mlx_background_start(find_compiler, thread, job->options->report, &thread->background);
+  if (thread->background)
+    job->compiler_thread = thread;
+  else
+    mlx_free(thread);
+  return status;
+}
+
+mlx_status_t mlx_job_get_compiler(mlx_compile_job_t *job) {
+  mlx_compiler_thread_t *thread = job->compiler_thread;
+  if (job->compiler.path) return NULL;
+  if (!thread)
+    return mlx_iree_compiler_find(job->cache, job->options->iree_compile, job->options->report,
+                                  &job->compiler);
+  mlx_status_t status = mlx_background_join(thread->background);
+  job->compiler = thread->compiler;
+  job->compiler_thread = NULL;
+  mlx_free(thread);
+  return status;
+}
+
+void mlx_job_stop_compiler(mlx_compile_job_t *job) {
+  if (job->compiler_thread) mlx_status_free(mlx_job_get_compiler(job));
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// A test module
 
 static const char smoke_module[] =
     "module @mlxcel {\n"

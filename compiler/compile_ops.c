@@ -2,94 +2,26 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "compiler/compile_job.h"
-#include "compiler/cuda_launch.h"
-#include "compiler/paths.h"
-#include "compiler/plan.h"
+#include "compiler/launches.h"
 #include "compiler/weights.h"
 
 #define GENERIC "generic"
 
 typedef struct description {
   const mlx_compile_job_t *job;
-  mlx_paths_t paths;
-  bool whole;         // one CPU kernel computes the whole network
-  bool whole_decode;  // the CUDA decode kernel computes it
-  int64_t rows;       // tokens of the function that is described
+  mlx_launches_t decode, prefill;  // owned
   mlx_variant_t *out;
 } description_t;
 
-// ----------------------------------------------------------------------------------------------------------
-// Path of one node
-
-static mlx_stored_t stored_weight(const description_t *d, const mlx_node_t *weight) {
-  return mlx_weight_stored(&d->job->model->weights[weight->weight_index],
-                           mlx_module_storage(&d->job->module));
-}
-
-// Long segments have a kernel of their own if attention rounds to 16 bits.
-static const char *attention_kernel(const description_t *d) {
-  const bool narrow = mlx_module_rounds_attention(&d->job->module) && d->rows >= MLX_LONG_STEP;
-  return mlx_kernel_kind_name(narrow ? MLX_KERNEL_ATTENTION : MLX_KERNEL_ATTENTION_F32);
-}
-
-// Whether rows.cu computes such a node, unless a kernel of another node does.
-static bool is_of_rows(mlx_node_kind_t kind) {
-  return kind != MLX_NODE_EMBED && kind != MLX_NODE_LINEAR && kind != MLX_NODE_EXPERTS &&
-         kind != MLX_NODE_ATTENTION;
-}
-
-// Whether |id|, a fused bias, belongs to attention.
-static bool is_of_attention(const mlx_graph_t *graph, int id) {
-  for (int user = id + 1; user <= (int)graph->count; ++user) {
-    const mlx_node_t *node = mlx_graph_node(graph, user);
-    for (int i = 0; i < MLX_NODE_OPERANDS; ++i)
-      if (node->operands[i] == id)
-        return node->kind == MLX_NODE_ATTENTION || node->kind == MLX_NODE_ROPE ||
-               node->kind == MLX_NODE_HEAD_RMSNORM;
-  }
-  return false;
-}
-
-// The kernel of a node on the kernel path.
-static const char *kernel_of(const description_t *d, const mlx_node_t *node) {
-  if (node->kind == MLX_NODE_ATTENTION) return attention_kernel(d);
-  const bool embeds = node->kind == MLX_NODE_EMBED;
-  if (is_of_rows(node->kind) ||
-      (embeds && !stored_weight(d, mlx_graph_operand(d->job->graph, node, 0)).tiles.bits))
-    return mlx_kernel_kind_name(MLX_KERNEL_ROWS);
-  if (node->kind == MLX_NODE_EXPERTS) return mlx_kernel_kind_name(MLX_KERNEL_EXPERTS);
-  if (node->kind != MLX_NODE_LINEAR) return mlx_kernel_kind_name(MLX_KERNEL_PACKED);
-  const mlx_stored_t stored = stored_weight(d, mlx_graph_operand(d->job->graph, node, 1));
-  if (!stored.tiles.bits && stored.dtype == MLX_F32) return mlx_kernel_kind_name(MLX_KERNEL_EXPERTS);
-  const bool linear = !stored.tiles.bits && (d->job->module.narrow || mlx_cuda_uses_gemv(d->rows));
-  return mlx_kernel_kind_name(linear ? MLX_KERNEL_LINEAR : MLX_KERNEL_PACKED);
-}
-
-// The kernel that computes |id| in a function for which mlx_paths_fuse was called.
-static const char *path_of(const description_t *d, int id) {
-  const mlx_graph_t *graph = d->job->graph;
-  const mlx_node_t *node = mlx_graph_node(graph, id);
-  if (d->whole) return mlx_kernel_kind_name(MLX_KERNEL_NETWORK);
-  if (d->paths.parts[id - 1] || d->paths.token[id - 1]) return mlx_kernel_kind_name(MLX_KERNEL_PACKED);
-  if (node->kind == MLX_NODE_BIAS && d->paths.leaders[id - 1]) return mlx_kernel_kind_name(MLX_KERNEL_PACKED);
-  const bool by_attention = node->kind == MLX_NODE_HEAD_RMSNORM || node->kind == MLX_NODE_ROPE ||
-                            (node->kind == MLX_NODE_BIAS && is_of_attention(graph, id));
-  if (by_attention && d->paths.fused[id - 1]) return attention_kernel(d);
-  const bool fuses =
-      node->kind == MLX_NODE_ADD || node->kind == MLX_NODE_GATED || node->kind == MLX_NODE_SCALE;
-  for (int i = 0; fuses && i < 2 && node->operands[i]; ++i) {
-    const int operand = node->operands[i];
-    if (!d->paths.fused[operand - 1]) continue;
-    return d->paths.leaders[operand - 1] ? mlx_kernel_kind_name(MLX_KERNEL_PACKED)
-                                         : kernel_of(d, mlx_graph_node(graph, operand));
-  }
-  return d->paths.nodes[id - 1].kernel ? kernel_of(d, node) : GENERIC;
+// The kernel that computes node |id|.
+static const char *path_of(const mlx_launches_t *launches, int id) {
+  const mlx_launch_t *launch = &launches->list[launches->first_of[id - 1]];
+  return launch->kind == MLX_LAUNCH_STABLEHLO ? GENERIC : mlx_launch_kernel_name(launch);
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Cost of one node
+// Cost of a node of a launch
 
 // Bytes of operand |nth| that one token reads, if it is a weight. A token reads one row of an embedding and
 // only the experts it uses.
@@ -114,16 +46,19 @@ static int64_t cost_of(const description_t *d, const mlx_node_t *node) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// All nodes, by kind and path
+// The launches of a decode step, by kind of node and path
 
 static bool computes(mlx_node_kind_t kind) {
-  return kind != MLX_NODE_TOKENS && kind != MLX_NODE_POSITIONS && kind != MLX_NODE_WEIGHT &&
-         kind != MLX_NODE_WANTED && kind != MLX_NODE_LOGITS;
+  return !mlx_node_is_input(kind) && kind != MLX_NODE_WANTED && kind != MLX_NODE_LOGITS;
 }
 
-static void add_op(const description_t *d, const mlx_node_t *node, const char *decode, const char *prefill) {
+// |first|: no launch before this one computes the node.
+static void add_op(const description_t *d, int id, bool first) {
   mlx_variant_t *v = d->out;
-  const char *name = mlx_node_kind_name(node->kind);
+  const mlx_node_t *node = mlx_graph_node(d->job->graph, id);
+  if (!computes(node->kind)) return;
+  const char *name = mlx_node_kind_name(node->kind), *decode = path_of(&d->decode, id),
+             *prefill = path_of(&d->prefill, id);
   size_t at = 0;
   while (at < v->op_count && (strcmp(v->ops[at].op, name) || strcmp(v->ops[at].decode, decode) ||
                               strcmp(v->ops[at].prefill, prefill)))
@@ -137,61 +72,137 @@ static void add_op(const description_t *d, const mlx_node_t *node, const char *d
     snprintf(op->decode, sizeof op->decode, "%s", decode);
     snprintf(op->prefill, sizeof op->prefill, "%s", prefill);
   }
-  ++op->count;
+  op->count += first;
   op->bytes += cost_of(d, node);
 }
 
-static mlx_status_t describe(description_t *d) {
-  const mlx_graph_t *graph = d->job->graph;
-  const mlx_module_options_t *o = &d->job->module;
-  const mlx_step_size_t decode_size = o->steps[0], prefill_size = o->steps[o->step_count - 1];
-  const char **decode;
-  MLX_TRY(mlx_alloc(graph->count, sizeof *decode, &decode));
-  d->rows = decode_size.tokens;
-  mlx_paths_fuse(d->job->model, graph, o, d->rows, decode_size.wanted, &d->paths);
-  for (int id = 1; id <= (int)graph->count; ++id)
-    decode[id - 1] = d->whole_decode ? mlx_kernel_kind_name(MLX_KERNEL_DECODE) : path_of(d, id);
-  d->rows = prefill_size.tokens;
-  mlx_paths_fuse(d->job->model, graph, o, d->rows, prefill_size.wanted, &d->paths);
-  for (int id = 1; id <= (int)graph->count; ++id) {
-    const mlx_node_t *node = mlx_graph_node(graph, id);
-    if (computes(node->kind)) add_op(d, node, decode[id - 1], path_of(d, id));
+// A node that several launches compute, such as a norm, is one op, but each launch reads its weights.
+static void describe(const description_t *d) {
+  const mlx_launches_t *launches = &d->decode;
+  for (size_t i = 0; i < launches->count; ++i) {
+    const mlx_node_ids_t nodes = launches->list[i].nodes;
+    for (int n = 0; n < nodes.count; ++n)
+      add_op(d, nodes.ids[n], launches->first_of[nodes.ids[n] - 1] == (int)i);
   }
-  mlx_free(decode);
-  return NULL;
 }
 
 mlx_status_t mlx_job_describe_ops(const mlx_compile_job_t *job, mlx_variant_t *out) {
-  description_t d = {.job = job, .whole = job->module.kernels && !job->module.kernels->gpu, .out = out};
+  const mlx_module_options_t *o = &job->module;
+  description_t d = {.job = job, .out = out};
   mlx_decode_plan_t plan;
+  bool fits;
   out->op_count = 0;
-  if (job->module.kernels && !d.whole)
-    MLX_TRY(mlx_decode_plan_make(job->model, job->graph, &job->module, &plan, &d.whole_decode));
-  MLX_TRY(mlx_paths_make(job->model, job->graph, &job->module, &d.paths));
-  mlx_status_t status = describe(&d);
-  mlx_paths_clear(&d.paths);
+  MLX_TRY(mlx_decode_plan_make(job->model, job->graph, o, &plan, &fits));
+  MLX_TRY(mlx_launches_make(job->model, job->graph, o, o->steps[0], fits ? &plan : NULL, &d.decode));
+  mlx_status_t status =
+      mlx_launches_make(job->model, job->graph, o, o->steps[o->step_count - 1], NULL, &d.prefill);
+  if (!status) describe(&d);
+  mlx_launches_clear(&d.decode);
+  mlx_launches_clear(&d.prefill);
   return status;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Launches
+
+// Why the decode kernel does not compute the network.
+static void add_misfit(const mlx_compile_job_t *job, mlx_misfit_t misfit, mlx_text_t *out) {
+  const mlx_node_t *node = misfit.node ? mlx_graph_node(job->graph, misfit.node) : NULL;
+  mlx_text_printf(out, "decode kernel: not used: %s%s%s%s%s\n", node ? node->scope : "",
+                  node && node->scope[0] ? "." : "", node ? node->name : "", node ? " " : "", misfit.why);
+}
+
+static void add_line(void *user, int count, const char *text) {
+  mlx_text_printf(user, "%d %s\n", count, text);
+}
+
+// The lines of |text|, which holds for the functions of |first| to |last| tokens.
+static void add_launches(int64_t first, int64_t last, const char *text, mlx_text_t *out) {
+  for (const char *end; (end = strchr(text, '\n')); text = end + 1) {
+    mlx_text_printf(out, "launches: step_%lld", (long long)first);
+    if (last != first) mlx_text_printf(out, " to step_%lld", (long long)last);
+    mlx_text_printf(out, ": %.*s\n", (int)(end - text), text);
+  }
+}
+
+static mlx_status_t summarize(const mlx_compile_job_t *job, mlx_step_size_t size,
+                              const mlx_decode_plan_t *plan, mlx_text_t *out) {
+  mlx_launches_t launches;
+  MLX_TRY(mlx_launches_make(job->model, job->graph, &job->module, size, plan, &launches));
+  mlx_status_t status = mlx_launches_summarize(&launches, add_line, out);
+  mlx_launches_clear(&launches);
+  return status ? status : mlx_text_finish(out);
+}
+
+// The launches of each function of a module with kernels, a line for each different one. Functions with the
+// same launches share their lines.
+static mlx_status_t list_launches(const mlx_compile_job_t *job, mlx_text_t *out) {
+  const mlx_module_options_t *o = &job->module;
+  mlx_decode_plan_t plan;
+  bool fits;
+  if (!o->kernels) return NULL;
+  MLX_TRY(mlx_decode_plan_make(job->model, job->graph, o, &plan, &fits));
+  if (!fits && o->kernels->gpu) add_misfit(job, plan.misfit, out);
+  mlx_text_t before = {0};
+  mlx_status_t status = NULL;
+  size_t first = 0;
+  for (size_t i = 0; i < o->step_count && !status; ++i) {
+    mlx_text_t text = {0};
+    status = summarize(job, o->steps[i], fits ? &plan : NULL, &text);
+    if (!status && i && strcmp(before.data, text.data)) {
+      add_launches(o->steps[first].tokens, o->steps[i - 1].tokens, before.data, out);
+      first = i;
+    }
+    mlx_text_clear(&before);
+    before = text;
+  }
+  if (!status) add_launches(o->steps[first].tokens, o->steps[o->step_count - 1].tokens, before.data, out);
+  mlx_text_clear(&before);
+  return status;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Without compiling
+
+// A job that has chosen its kernels. |options| must outlive it. Finish with end_job, also after an error.
+static mlx_status_t begin_job(mlx_model_t *model, const mlx_compile_options_t *options,
+                              mlx_compile_job_t *out_job) {
+  *out_job = (mlx_compile_job_t){.options = options, .model = model};
+  MLX_TRY(mlx_target_parse(options->target, &out_job->target));
+  MLX_TRY(mlx_job_module_options(model, options, MLX_FORM_IREE, &out_job->module));
+  MLX_TRY(mlx_model_build_graph(model, out_job->module.context, &out_job->graph));
+  return mlx_job_choose_kernels(out_job);
+}
+
+static void end_job(mlx_compile_job_t *job) {
+  mlx_kernels_clear(&job->kernels);
+  mlx_nvrtc_close(job->nvrtc);
+  mlx_graph_free(job->graph);
 }
 
 mlx_status_t mlx_compile_describe_ops(mlx_model_t *model, const char *target, mlx_variant_t *out,
                                       uint64_t *out_weights) {
   const mlx_compile_options_t options = {.target = target, .weights = MLX_WEIGHTS_AUTO};
-  mlx_compile_job_t job = {.options = &options, .model = model};
+  mlx_compile_job_t job;
   *out = (mlx_variant_t){0};
   *out_weights = 0;
   snprintf(out->target, sizeof out->target, "%s", target);
-  MLX_TRY(mlx_target_parse(target, &job.target));
-  MLX_TRY(mlx_job_module_options(model, &options, MLX_FORM_IREE, &job.module));
-  MLX_TRY(mlx_model_build_graph(model, job.module.context, &job.graph));
-  mlx_status_t status = mlx_job_choose_kernels(&job);
+  mlx_status_t status = begin_job(model, &options, &job);
   if (!status) status = mlx_job_describe_ops(&job, out);
   if (!status) snprintf(out->dtype, sizeof out->dtype, "%s", mlx_job_storage_name(&job));
   if (!status) status = mlx_job_weight_bytes(&job, out_weights);
   size_t position = 0;
   if (!status && mlx_job_kv_bytes(&job, 1, &position)) out->kv_bytes = (int64_t)position;
-  mlx_kernels_clear(&job.kernels);
-  mlx_nvrtc_close(job.nvrtc);
-  mlx_graph_free(job.graph);
+  end_job(&job);
+  return status;
+}
+
+mlx_status_t mlx_compile_describe_launches(mlx_model_t *model, const char *target, mlx_text_t *out) {
+  const mlx_compile_options_t options = {.target = target, .weights = MLX_WEIGHTS_AUTO};
+  mlx_compile_job_t job;
+  mlx_status_t status = begin_job(model, &options, &job);
+  if (!status) status = list_launches(&job, out);
+  end_job(&job);
   return status;
 }
 
@@ -222,5 +233,12 @@ mlx_status_t mlx_job_explain_ops(const mlx_compile_job_t *job) {
     mlx_report_note(mlx_job_notes(job), "ops: %lld %s: %s%s%s", (long long)op->count, op->op, path,
                     cost[0] ? "; " : "", cost);
   }
-  return NULL;
+  mlx_text_t text = {0};
+  mlx_status_t status = list_launches(job, &text);
+  if (!status) status = mlx_text_finish(&text);
+  const char *line = status ? "" : text.data;
+  for (const char *end; (end = strchr(line, '\n')); line = end + 1)
+    mlx_report_note(mlx_job_notes(job), "%.*s", (int)(end - line), line);
+  mlx_text_clear(&text);
+  return status;
 }

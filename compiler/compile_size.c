@@ -44,6 +44,16 @@ static note_t windowed_text(const mlx_compile_job_t *job, size_t position) {
   return note;
 }
 
+// Says how large the recurrent state of a sequence is.
+static note_t state_text(const mlx_compile_job_t *job) {
+  const uint64_t bytes = 4 * (uint64_t)mlx_graph_state_numbers(job->graph);
+  note_t note = {""};
+  if (bytes)
+    snprintf(note.text, sizeof note.text, ", and %s of recurrent state per sequence",
+             mlx_bytes_show(bytes).text);
+  return note;
+}
+
 // What the user can do if |weights| bytes do not fit. --quantize changes only matrices that have more bits in
 // the file.
 static mlx_status_t find_way_out(const mlx_compile_job_t *job, uint64_t weights, const char **out_hint) {
@@ -71,9 +81,9 @@ mlx_status_t mlx_job_check_size(const mlx_compile_job_t *job) {
   MLX_TRY(mlx_job_weight_bytes(job, &weights));
   if (!mlx_job_kv_bytes(job, 1, &position)) position = 0;
   if (job->options->show_size)
-    mlx_report_note(mlx_job_notes(job), "size for %s: %s of weights as %s, and %s of KV cache per token%s",
+    mlx_report_note(mlx_job_notes(job), "size for %s: %s of weights as %s, and %s of KV cache per token%s%s",
                     job->target.name, mlx_bytes_show(weights).text, dtype, mlx_bytes_show(position).text,
-                    windowed_text(job, position).text);
+                    windowed_text(job, position).text, state_text(job).text);
   if (!memory || weights < memory) return NULL;
   const char *hint;
   MLX_TRY(find_way_out(job, weights, &hint));

@@ -1,7 +1,10 @@
-// Translates the nodes of a graph into instructions of the CPU kernel, one function per kind.
+// Translates launches into instructions of the CPU kernel, one function per kind.
 #include "compiler/cpu_nodes.h"
 
 #include <limits.h>
+#include <string.h>
+
+#include "base/memory.h"
 
 // A zero offset is a valid place in the archive, so weights that are missing are marked.
 static mlx_instruction_t instruction_of(mlx_instruction_kind_t kind, mlx_rows_t rows) {
@@ -13,6 +16,14 @@ static mlx_instruction_t instruction_of(mlx_instruction_kind_t kind, mlx_rows_t 
                              .bias = none,
                              .up_bias = none,
                              .act = MLX_RUN_NO_ACT};
+}
+
+// Completes and appends an instruction that reads node |x| only and gives the result of node |id|.
+static mlx_status_t write_one_input(mlx_cpu_writer_t *w, int id, int x, mlx_instruction_t *i) {
+  MLX_TRY(mlx_cpu_begin(w, i));
+  MLX_TRY(mlx_cpu_take(w, id, &i->out));
+  MLX_TRY(mlx_cpu_read(w, x, &i->a));
+  return mlx_cpu_append(w, i);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -33,8 +44,9 @@ static mlx_status_t write_hidden(mlx_cpu_writer_t *w, int x) {
   return mlx_cpu_append(w, &i);
 }
 
-static mlx_status_t write_product(mlx_cpu_writer_t *w, int id) {
-  const mlx_product_t *p = &w->products.of[id - 1];
+static mlx_status_t write_product(mlx_cpu_writer_t *w, const mlx_launch_t *launch) {
+  const mlx_product_t *p = launch->product;
+  const int id = launch->node;
   const mlx_node_t *x = mlx_graph_node(w->graph, p->x);
   mlx_instruction_t i = instruction_of(MLX_RUN_PRODUCT, mlx_cpu_rows(x));
   i.width = (int32_t)mlx_cpu_width(x);
@@ -44,11 +56,12 @@ static mlx_status_t write_product(mlx_cpu_writer_t *w, int id) {
   i.up = upper_half(w, p, i.width);
   i.up_bias = mlx_cpu_weight(w, p->up_bias);
   if (p->act >= 0) i.act = p->act;
+  if (p->act_numbers) memcpy(i.numbers, p->act_numbers, sizeof i.numbers);
   i.clip = (float)p->clip;
   i.factor = (float)p->factor;
   i.cap = (float)p->cap;
   i.adds = p->added != 0;
-  i.logits = mlx_graph_node(w->graph, (int)w->graph->count)->operands[0] == id;
+  i.logits = mlx_launch_computes(launch, (int)w->graph->count);
   if (i.width > MLX_CPU_MAX_COLUMNS) return mlx_cpu_unsupported(w, "matrices this wide");
   if (i.logits && i.adds) return mlx_cpu_unsupported(w, "logits that are added to");
   if (i.logits && x->kind != MLX_NODE_PERMUTE) MLX_TRY(write_hidden(w, p->x));
@@ -73,7 +86,9 @@ static mlx_status_t write_embed(mlx_cpu_writer_t *w, int id) {
   const mlx_node_t *node = mlx_graph_node(w->graph, id), *table = mlx_graph_operand(w->graph, node, 0),
                    *index = mlx_graph_operand(w->graph, node, 1);
   mlx_instruction_t i = instruction_of(MLX_RUN_EMBED, MLX_ROWS_TOKENS);
-  i.op = index->kind == MLX_NODE_POSITIONS ? MLX_INDEX_POSITIONS : MLX_INDEX_TOKENS;
+  i.op = index->kind == MLX_NODE_POSITIONS ? MLX_INDEX_POSITIONS
+         : index->kind == MLX_NODE_TYPES   ? MLX_INDEX_TYPES
+                                           : MLX_INDEX_TOKENS;
   i.weight = mlx_cpu_weight(w, node->operands[0]);
   i.out_rows = (int32_t)table->dims[0];
   i.width = (int32_t)table->dims[1];
@@ -92,19 +107,17 @@ static mlx_status_t write_norm(mlx_cpu_writer_t *w, int norm, int id) {
   i.op = rms ? MLX_NORM_RMS : MLX_NORM_LAYER;
   i.width = (int32_t)(by_head ? node->head_dim : width);
   i.heads = (int32_t)(width / i.width);
-  i.dims = by_head && weight && weight->rank == 2 ? i.width : 0;
+  i.dims = by_head && weight && (weight->rank == 2 || weight->dims[0] > i.width) ? i.width : 0;
   i.numbers[0] = (float)node->eps;
   i.weight = mlx_cpu_weight(w, node->operands[1]);
   if (node->kind == MLX_NODE_LAYERNORM) i.bias = mlx_cpu_weight(w, node->operands[2]);
-  MLX_TRY(mlx_cpu_begin(w, &i));
-  MLX_TRY(mlx_cpu_take(w, id, &i.out));
-  MLX_TRY(mlx_cpu_read(w, node->operands[0], &i.a));
-  return mlx_cpu_append(w, &i);
+  return write_one_input(w, id, node->operands[0], &i);
 }
 
-// The op of an element-wise node, and its number.
-static int map_of(const mlx_node_t *node, float *out_number) {
-  *out_number = (float)node->number;
+// The op of an element-wise node, and its numbers.
+static int map_of(const mlx_node_t *node, float *out_numbers) {
+  out_numbers[0] = (float)node->number;
+  if (node->kind == MLX_NODE_ACTIVATE) memcpy(out_numbers, node->act_numbers, sizeof node->act_numbers);
   switch (node->kind) {
     case MLX_NODE_BIAS: return MLX_MAP_BIAS;
     case MLX_NODE_ADD: return MLX_MAP_ADD;
@@ -125,7 +138,7 @@ static mlx_status_t write_map(mlx_cpu_writer_t *w, int id) {
   const mlx_node_t *node = mlx_graph_node(w->graph, id), *second = mlx_graph_operand(w->graph, node, 1);
   const bool wanted = node->kind == MLX_NODE_WANTED;
   mlx_instruction_t i = instruction_of(MLX_RUN_MAP, wanted ? MLX_ROWS_SELECT : mlx_cpu_rows(node));
-  i.op = map_of(node, &i.numbers[0]);
+  i.op = map_of(node, i.numbers);
   i.width = (int32_t)mlx_cpu_width(node);
   i.dims = (int32_t)node->period;
   if (node->kind == MLX_NODE_BIAS) i.weight = mlx_cpu_weight(w, node->operands[1]);
@@ -151,24 +164,37 @@ static mlx_status_t write_permute(mlx_cpu_writer_t *w, int id) {
   if (i.rows == MLX_ROWS_WANTED) MLX_TRY(write_hidden(w, node->operands[0]));
   i.width = (int32_t)mlx_cpu_width(node);
   i.weight = mlx_cpu_weight(w, node->operands[1]);
+  return write_one_input(w, id, node->operands[0], &i);
+}
+
+static mlx_status_t write_head_columns(mlx_cpu_writer_t *w, int id) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id), *x = mlx_graph_operand(w->graph, node, 0);
+  mlx_instruction_t i = instruction_of(MLX_RUN_PICK, mlx_cpu_rows(node));
+  i.heads = (int32_t)(mlx_cpu_width(x) / node->head_dim);
+  i.head_dim = (int32_t)node->head_dim;
+  i.dims = (int32_t)node->start;
+  i.width = (int32_t)mlx_cpu_width(node) / i.heads;
+  return write_one_input(w, id, node->operands[0], &i);
+}
+
+// Two copies of columns, side by side.
+static mlx_status_t write_join(mlx_cpu_writer_t *w, int id) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id);
+  mlx_instruction_t i = instruction_of(MLX_RUN_MAP, mlx_cpu_rows(node));
+  mlx_program_buffer_t out;
+  i.op = MLX_MAP_COPY;
   MLX_TRY(mlx_cpu_begin(w, &i));
-  MLX_TRY(mlx_cpu_take(w, id, &i.out));
-  MLX_TRY(mlx_cpu_read(w, node->operands[0], &i.a));
-  return mlx_cpu_append(w, &i);
-}
-
-// A norm whose only user wants some rows is computed for those rows only.
-static bool is_norm_of_wanted(const mlx_cpu_writer_t *w, const mlx_node_t *node) {
-  const mlx_node_t *x = mlx_graph_operand(w->graph, node, 0);
-  return (x->kind == MLX_NODE_RMSNORM || x->kind == MLX_NODE_LAYERNORM) && x->uses == 1;
-}
-
-static bool is_deferred_norm(const mlx_cpu_writer_t *w, int id) {
-  for (int user = id + 1; user <= (int)w->graph->count; ++user) {
-    const mlx_node_t *node = mlx_graph_node(w->graph, user);
-    if (node->kind == MLX_NODE_WANTED && node->operands[0] == id) return is_norm_of_wanted(w, node);
+  MLX_TRY(mlx_cpu_take(w, id, &out));
+  if (out.parts) return mlx_cpu_unsupported(w, "products of joined columns");
+  for (int part = 0; part < 2; ++part) {
+    i.width = (int32_t)mlx_cpu_width(mlx_graph_operand(w->graph, node, part));
+    i.out = out;
+    MLX_TRY(mlx_cpu_begin(w, &i));
+    MLX_TRY(mlx_cpu_read(w, node->operands[part], &i.a));
+    MLX_TRY(mlx_cpu_append(w, &i));
+    out.at += i.width;
   }
-  return false;
+  return NULL;
 }
 
 static mlx_status_t write_rope(mlx_cpu_writer_t *w, int id) {
@@ -206,6 +232,31 @@ static mlx_status_t write_columns(mlx_cpu_writer_t *w, int id) {
 // ----------------------------------------------------------------------------------------------------------
 // Attention
 
+// The biases of the scores by distance. Layers that share the weight share them; they live until the end.
+static mlx_status_t write_spread(mlx_cpu_writer_t *w, const mlx_node_t *node, mlx_program_buffer_t *out) {
+  const int64_t buckets = mlx_graph_operand(w->graph, node, 4)->dims[0];
+  mlx_cpu_program_t *p = w->program;
+  mlx_instruction_t i = instruction_of(MLX_RUN_SPREAD, MLX_ROWS_TOKENS);
+  const size_t first = (size_t)p->header.floats;
+  if (w->spread_weight == node->operands[4]) {
+    *out = w->spread;
+    return NULL;
+  }
+  i.heads = (int32_t)node->attention.heads;
+  i.weight = mlx_cpu_weight(w, node->operands[4]);
+  i.floats = (int64_t)first;
+  i.out.stride = 1;
+  MLX_TRY(mlx_cpu_begin(w, &i));
+  MLX_TRY(mlx_scratch_take(&w->scratch, i.heads * MLX_CPU_DISTANCES, &i.out.at));
+  MLX_TRY(mlx_reserve(first + MLX_CPU_DISTANCES, sizeof *p->floats, &w->float_capacity, &p->floats));
+  for (int64_t k = 0; k < MLX_CPU_DISTANCES; ++k)
+    p->floats[first + (size_t)k] = (float)mlx_relative_bucket(k, MLX_CPU_MAX_TOKENS - 1, buckets);
+  p->header.floats += MLX_CPU_DISTANCES;
+  w->spread_weight = node->operands[4];
+  w->spread = *out = i.out;
+  return mlx_cpu_append(w, &i);
+}
+
 static mlx_status_t write_attention(mlx_cpu_writer_t *w, int id) {
   const mlx_node_t *node = mlx_graph_node(w->graph, id);
   const mlx_attention_t *a = &node->attention;
@@ -229,11 +280,85 @@ static mlx_status_t write_attention(mlx_cpu_writer_t *w, int id) {
   attend.numbers[0] = (float)a->scale;
   attend.numbers[1] = (float)a->softcap;
   attend.window = a->window < INT_MAX ? (int32_t)a->window : 0;
+  attend.whole = a->whole;
+  attend.span = a->span < MLX_CPU_MAX_TOKENS ? (int32_t)a->span : 0;
   attend.weight = mlx_cpu_weight(w, node->operands[3]);
+  if (node->operands[4]) MLX_TRY(write_spread(w, node, &attend.b));
   MLX_TRY(mlx_cpu_begin(w, &attend));
   MLX_TRY(mlx_cpu_take(w, id, &attend.out));
   MLX_TRY(mlx_cpu_read(w, node->operands[0], &attend.a));
   return mlx_cpu_append(w, &attend);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Recurrent ops
+
+// Places the state of node |id| in the states.
+static int64_t place_state(mlx_cpu_writer_t *w, int id) {
+  int64_t at;
+  mlx_graph_state(w->graph, id, &at);
+  w->program->header.state_bytes = mlx_graph_state_numbers(w->graph) * 4;
+  return at * 4;
+}
+
+static mlx_status_t write_convolve(mlx_cpu_writer_t *w, int id) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id);
+  mlx_instruction_t i = instruction_of(MLX_RUN_CONVOLVE, MLX_ROWS_TOKENS);
+  i.op = node->silu;
+  i.width = (int32_t)mlx_cpu_width(node);
+  i.dims = (int32_t)mlx_graph_operand(w->graph, node, 1)->dims[1];
+  i.weight = mlx_cpu_weight(w, node->operands[1]);
+  i.bias = mlx_cpu_weight(w, node->operands[2]);
+  i.kv_at = place_state(w, id);
+  if (i.dims > MLX_CPU_MAX_TAPS) return mlx_cpu_unsupported(w, "convolutions of so many taps");
+  return write_one_input(w, id, node->operands[0], &i);
+}
+
+static mlx_status_t write_delta(mlx_cpu_writer_t *w, int id) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id);
+  const mlx_delta_t *d = &node->delta;
+  mlx_instruction_t i = instruction_of(MLX_RUN_DELTA, MLX_ROWS_TOKENS);
+  i.op = (d->log_rate ? 1 : 0) | (d->tiled ? 2 : 0);
+  i.heads = (int32_t)d->value_heads;
+  i.kv_heads = (int32_t)d->key_heads;
+  i.head_dim = (int32_t)d->key_dim;
+  i.width = (int32_t)d->value_dim;
+  i.numbers[0] = (float)d->scale;
+  i.numbers[1] = (float)d->eps;
+  i.numbers[2] = d->beta_scale == 0.0 ? 1 : (float)d->beta_scale;
+  i.weight = mlx_cpu_weight(w, node->operands[3]);
+  i.bias = mlx_cpu_weight(w, node->operands[4]);
+  i.kv_at = place_state(w, id);
+  if (d->key_dim > MLX_CPU_MAX_HEAD_DIM) return mlx_cpu_unsupported(w, "keys of this size");
+  MLX_TRY(mlx_cpu_begin(w, &i));
+  MLX_TRY(mlx_cpu_take(w, id, &i.out));
+  MLX_TRY(mlx_cpu_read(w, node->operands[0], &i.a));
+  MLX_TRY(mlx_cpu_read(w, node->operands[1], &i.b));
+  MLX_TRY(mlx_cpu_read(w, node->operands[2], &i.c));
+  return mlx_cpu_append(w, &i);
+}
+
+static mlx_status_t write_scan(mlx_cpu_writer_t *w, int id) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id);
+  const mlx_scan_t *s = &node->scan;
+  mlx_instruction_t i = instruction_of(MLX_RUN_SCAN, MLX_ROWS_TOKENS);
+  i.op = s->log_rate;
+  i.heads = (int32_t)s->heads;
+  i.kv_heads = (int32_t)s->groups;
+  i.head_dim = (int32_t)s->state_size;
+  i.width = (int32_t)s->head_dim;
+  i.numbers[0] = (float)s->min_step;
+  i.numbers[1] = (float)s->max_step;
+  i.weight = mlx_cpu_weight(w, node->operands[2]);
+  i.bias = mlx_cpu_weight(w, node->operands[3]);
+  i.up = mlx_cpu_weight(w, node->operands[4]);
+  i.kv_at = place_state(w, id);
+  if (s->state_size > MLX_CPU_MAX_HEAD_DIM) return mlx_cpu_unsupported(w, "states of this size");
+  MLX_TRY(mlx_cpu_begin(w, &i));
+  MLX_TRY(mlx_cpu_take(w, id, &i.out));
+  MLX_TRY(mlx_cpu_read(w, node->operands[0], &i.a));
+  MLX_TRY(mlx_cpu_read(w, node->operands[1], &i.b));
+  return mlx_cpu_append(w, &i);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -246,8 +371,15 @@ typedef struct experts {
 } experts_t;
 
 static mlx_status_t write_routing(mlx_cpu_writer_t *w, experts_t *e) {
+  const mlx_experts_t *params = &e->node->experts;
   mlx_instruction_t route = e->common, group = e->common;
   route.kind = MLX_RUN_ROUTE;
+  route.op = params->sigmoid;
+  route.bias = mlx_cpu_weight(w, e->node->operands[8]);
+  route.heads = (int32_t)params->groups;
+  route.kv_heads = (int32_t)params->groups_used;
+  route.numbers[0] = (float)params->sum_eps;
+  route.numbers[1] = params->weight_scale == 0.0 ? 1 : (float)params->weight_scale;
   group.kind = MLX_RUN_GROUP;
   MLX_TRY(mlx_cpu_begin(w, &route));
   MLX_TRY(mlx_cpu_read(w, e->node->operands[1], &route.a));
@@ -323,27 +455,46 @@ static mlx_status_t write_experts(mlx_cpu_writer_t *w, int id) {
   return mlx_cpu_append(w, &sum);
 }
 
-mlx_status_t mlx_cpu_write_node(mlx_cpu_writer_t *w, int id) {
+static mlx_status_t write_pool(mlx_cpu_writer_t *w, int id) {
+  static const int32_t ops[MLX_POOLINGS] = {[MLX_POOL_MEAN] = MLX_POOL_OF_MEAN,
+                                            [MLX_POOL_CLS] = MLX_POOL_OF_FIRST,
+                                            [MLX_POOL_LAST] = MLX_POOL_OF_LAST,
+                                            [MLX_POOL_MAX] = MLX_POOL_OF_MAX};
   const mlx_node_t *node = mlx_graph_node(w->graph, id);
-  if (w->products.absorbed[id - 1]) return NULL;
-  if (w->products.of[id - 1].stage) return write_product(w, id);
-  switch (node->kind) {
-    case MLX_NODE_TOKENS:
-    case MLX_NODE_POSITIONS:
-    case MLX_NODE_WEIGHT:
-    case MLX_NODE_LOGITS: return NULL;
-    case MLX_NODE_EMBED: return write_embed(w, id);
-    case MLX_NODE_RMSNORM:
-    case MLX_NODE_LAYERNORM: return is_deferred_norm(w, id) ? NULL : write_norm(w, id, id);
-    case MLX_NODE_HEAD_RMSNORM:
-    case MLX_NODE_HEAD_LAYERNORM: return write_norm(w, id, id);
-    case MLX_NODE_ROPE: return write_rope(w, id);
-    case MLX_NODE_COLUMNS: return write_columns(w, id);
-    case MLX_NODE_PERMUTE: return write_permute(w, id);
-    case MLX_NODE_ATTENTION: return write_attention(w, id);
-    case MLX_NODE_EXPERTS: return write_experts(w, id);
-    case MLX_NODE_WANTED:
-      return is_norm_of_wanted(w, node) ? write_norm(w, node->operands[0], id) : write_map(w, id);
-    default: return write_map(w, id);
+  mlx_instruction_t i = instruction_of(MLX_RUN_POOL, MLX_ROWS_WANTED);
+  i.op = ops[node->pooling];
+  i.width = (int32_t)mlx_cpu_width(node);
+  return write_one_input(w, id, node->operands[0], &i);
+}
+
+// What an encoder computes of each text is the argument |hidden|.
+mlx_status_t mlx_cpu_write_result(mlx_cpu_writer_t *w) {
+  return write_hidden(w, mlx_graph_node(w->graph, (int)w->graph->count)->operands[0]);
+}
+
+static mlx_status_t write_wanted(mlx_cpu_writer_t *w, const mlx_launch_t *l) {
+  const int x = mlx_graph_node(w->graph, l->node)->operands[0];
+  return mlx_launch_computes(l, x) ? write_norm(w, x, l->node) : write_map(w, l->node);
+}
+
+mlx_status_t mlx_cpu_write_launch(mlx_cpu_writer_t *w, const mlx_launch_t *launch) {
+  const int id = launch->node;
+  switch (launch->kind) {
+    case MLX_LAUNCH_PRODUCT: return write_product(w, launch);
+    case MLX_LAUNCH_EMBED: return write_embed(w, id);
+    case MLX_LAUNCH_NORM: return write_norm(w, id, id);
+    case MLX_LAUNCH_ROPE: return write_rope(w, id);
+    case MLX_LAUNCH_VIEW: return write_columns(w, id);
+    case MLX_LAUNCH_PERMUTE: return write_permute(w, id);
+    case MLX_LAUNCH_ATTENTION: return write_attention(w, id);
+    case MLX_LAUNCH_HEAD_COLUMNS: return write_head_columns(w, id);
+    case MLX_LAUNCH_CONVOLVE: return write_convolve(w, id);
+    case MLX_LAUNCH_DELTA: return write_delta(w, id);
+    case MLX_LAUNCH_SCAN: return write_scan(w, id);
+    case MLX_LAUNCH_EXPERTS: return write_experts(w, id);
+    case MLX_LAUNCH_WANTED: return write_wanted(w, launch);
+    case MLX_LAUNCH_POOL: return write_pool(w, id);
+    default:
+      return mlx_graph_node(w->graph, id)->kind == MLX_NODE_JOIN ? write_join(w, id) : write_map(w, id);
   }
 }

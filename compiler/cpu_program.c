@@ -20,14 +20,17 @@ static mlx_status_t start(mlx_cpu_writer_t *w, const char *cpu_level) {
   const mlx_module_options_t *o = w->options;
   mlx_program_t *n = &w->program->header;
   *n = (mlx_program_t){.vocab = (int32_t)w->model->config.vocab,
+                       .types = (int32_t)w->model->config.types,
                        .kv_format = kv_format(o->kv),
                        .row_by_row = o->kv != MLX_F32,
                        .tiles = !strcmp(cpu_level, "sapphirerapids")};
   MLX_TRY(mlx_scratch_start(&w->scratch, MLX_CPU_CONTROL_WORDS));
   MLX_TRY(mlx_scratch_take(&w->scratch, mlx_token_words(), &n->tokens));
+  const bool samples = !mlx_graph_is_encoder(w->graph);
   const int64_t panels = (n->vocab + MLX_PANEL_ROWS - 1) / MLX_PANEL_ROWS;
-  MLX_TRY(mlx_scratch_take(&w->scratch, MLX_CPU_MAX_WANTED * panels, &n->best));
-  MLX_TRY(mlx_scratch_take(&w->scratch, MLX_CPU_SAMPLERS * mlx_sampling_words(n->vocab), &n->sampling));
+  if (samples) MLX_TRY(mlx_scratch_take(&w->scratch, MLX_CPU_MAX_WANTED * panels, &n->best));
+  if (samples)
+    MLX_TRY(mlx_scratch_take(&w->scratch, MLX_CPU_SAMPLERS * mlx_sampling_words(n->vocab), &n->sampling));
   const mlx_instruction_t list = {.kind = MLX_RUN_LIST};
   MLX_TRY(mlx_cpu_begin(w, &list));
   return mlx_cpu_append(w, &list);
@@ -58,7 +61,7 @@ static mlx_status_t write_rope_table(mlx_cpu_writer_t *w, const mlx_rope_t *rope
 
 static mlx_status_t write_all(mlx_cpu_writer_t *w, const char *cpu_level) {
   const mlx_graph_t *graph = w->graph;
-  MLX_TRY(mlx_products_find(graph, &w->products));
+  MLX_TRY(mlx_cpu_launches_make(graph, &w->launches));
   MLX_TRY(mlx_alloc(graph->count, sizeof *w->values, &w->values));
   MLX_TRY(mlx_alloc(w->model->weight_count, sizeof *w->offsets, &w->offsets));
   w->program->archive_bytes = mlx_weights_layout(w->model, w->storage, w->offsets);
@@ -69,12 +72,19 @@ static mlx_status_t write_all(mlx_cpu_writer_t *w, const char *cpu_level) {
     const mlx_node_t *node = mlx_graph_node(graph, id);
     if (node->kind == MLX_NODE_ROPE) MLX_TRY(write_rope_table(w, node->rope));
   }
-  for (int id = 1; id <= (int)graph->count && !w->program->unsupported; ++id)
-    MLX_TRY(mlx_cpu_write_node(w, id));
-  const mlx_instruction_t sample = {.kind = MLX_RUN_SAMPLE, .rows = MLX_ROWS_WANTED};
-  MLX_TRY(mlx_cpu_begin(w, &sample));
-  MLX_TRY(mlx_cpu_append(w, &sample));
-  w->program->header.words = w->scratch.words;
+  for (size_t i = 0; i < w->launches.count && !w->program->unsupported; ++i)
+    MLX_TRY(mlx_cpu_write_launch(w, &w->launches.list[i]));
+  if (mlx_graph_is_encoder(graph)) {
+    MLX_TRY(mlx_cpu_write_result(w));
+  } else {
+    const mlx_instruction_t sample = {.kind = MLX_RUN_SAMPLE, .rows = MLX_ROWS_WANTED};
+    MLX_TRY(mlx_cpu_begin(w, &sample));
+    MLX_TRY(mlx_cpu_append(w, &sample));
+  }
+  mlx_program_t *header = &w->program->header;
+  if (!header->page_bytes && !header->window_page_bytes)  // no attention: the pool has pages all the same
+    header->page_bytes = mlx_kv_page_bytes(header->kv_format, 1, MLX_NO_HEAD_DIM);
+  header->words = w->scratch.words;
   return NULL;
 }
 
@@ -88,7 +98,7 @@ mlx_status_t mlx_cpu_program_make(const mlx_model_t *model, const mlx_graph_t *g
                              .storage = mlx_module_storage(options),
                              .program = out_program};
   mlx_status_t status = write_all(&writer, cpu_level);
-  mlx_products_clear(&writer.products);
+  mlx_launches_clear(&writer.launches);
   mlx_scratch_clear(&writer.scratch);
   mlx_free(writer.values);
   mlx_free(writer.offsets);

@@ -11,8 +11,10 @@ static bool is_row_kind(int32_t kind) { return kind >= MLX_RUN_EMBED && kind <= 
 
 static bool same_rows(int32_t a, int32_t b) { return (a == MLX_ROWS_TOKENS) == (b == MLX_ROWS_TOKENS); }
 
-// Products of one phase read the same input, and none of them reads the result of another.
+// Any instruction may be the first of a phase. Products of one phase read the same input, and none of them
+// reads the result of another.
 static bool can_share(const mlx_cpu_program_t *p, const mlx_phase_t *phase, const mlx_instruction_t *i) {
+  if (!phase->count) return true;
   const mlx_instruction_t *first = &p->instructions[phase->first];
   if (!same_rows(first->rows, i->rows)) return false;
   if (is_row_kind(first->kind)) return is_row_kind(i->kind);
@@ -76,14 +78,14 @@ static int64_t row_capacity(mlx_rows_t rows) {
 }
 
 // What is stored of node |id|: see mlx_program_buffer_t. Of quantized matrices, only those with two scales
-// per block read parts, for the rows of long segments (has_long_way() in kernels/cpu/product.h).
+// per block read parts, for the rows of long segments (has_long_way() in kernels/cpu/products.c).
 static int find_stores(const mlx_cpu_writer_t *w, int id) {
   const mlx_graph_t *graph = w->graph;
   const bool tokens = mlx_cpu_rows(mlx_graph_node(graph, id)) == MLX_ROWS_TOKENS;
   int readers = 0, stores = 0;
-  for (int user = id + 1; user <= (int)graph->count; ++user) {
-    const mlx_product_t *p = &w->products.of[user - 1];
-    if (!p->stage || w->products.absorbed[user - 1] || p->x != id) continue;
+  for (size_t i = 0; i < w->launches.count; ++i) {
+    const mlx_product_t *p = w->launches.list[i].product;
+    if (!p || p->x != id) continue;
     const bool codes = is_quantized(w, p->weight) || is_quantized(w, p->up),
                long_way = has_two_scales(w, p->weight) || has_two_scales(w, p->up);
     readers += p->up && !p->up_row ? 2 : 1;
@@ -93,7 +95,7 @@ static int find_stores(const mlx_cpu_writer_t *w, int id) {
       stores |= tokens && long_way && !w->program->header.row_by_row
                     ? MLX_STORE_LONG_PARTS | MLX_STORE_SHORT_PLAIN
                     : MLX_STORE_PLAIN;
-    if (mlx_graph_node(graph, (int)graph->count)->operands[0] == user) stores |= MLX_STORE_PLAIN;  // hidden
+    if (mlx_launch_computes(&w->launches.list[i], (int)graph->count)) stores |= MLX_STORE_PLAIN;  // hidden
   }
   return readers < mlx_graph_node(graph, id)->uses ? stores | MLX_STORE_PLAIN : stores;
 }
@@ -101,8 +103,8 @@ static int find_stores(const mlx_cpu_writer_t *w, int id) {
 static mlx_status_t take_parts(mlx_cpu_writer_t *w, int id, mlx_program_buffer_t *out) {
   const mlx_node_t *node = mlx_graph_node(w->graph, id);
   const int64_t width = mlx_cpu_width(node);
-  const bool stores =
-      node->kind != MLX_NODE_ROPE && (node->kind != MLX_NODE_ATTENTION || node->attention.head_dim % 16 == 0);
+  const bool stores = node->kind != MLX_NODE_ROPE && !mlx_node_is_recurrent(node->kind) &&
+                      (node->kind != MLX_NODE_ATTENTION || node->attention.head_dim % 16 == 0);
   out->parts = 0;
   out->stores = MLX_STORE_PLAIN;
   if (!w->program->header.tiles || !stores || width % MLX_PANEL_BLOCK) return NULL;

@@ -4,7 +4,7 @@
 #define MLXCEL_COMPILER_CPU_WRITER_H_
 
 #include "compiler/cpu_program.h"
-#include "compiler/products.h"
+#include "compiler/launches.h"
 #include "compiler/scratch.h"
 
 #define MLX_CPU_MAX_ROPES 8
@@ -23,13 +23,15 @@ typedef struct mlx_cpu_writer {
   const mlx_module_options_t *options;
   mlx_storage_t storage;
   mlx_cpu_program_t *program;
-  mlx_products_t products;
+  mlx_launches_t launches;  // owned
   mlx_scratch_t scratch;
   uint64_t *offsets;        // owned; of the weights in the archive
   mlx_cpu_value_t *values;  // owned; node id - 1
   const mlx_rope_t *ropes[MLX_CPU_MAX_ROPES];
   mlx_program_buffer_t rope_tables[MLX_CPU_MAX_ROPES];
   size_t rope_count;
+  int spread_weight;            // node id of the weight of |spread|; 0: none
+  mlx_program_buffer_t spread;  // its biases by distance
   size_t phase_capacity, instruction_capacity, float_capacity;
 } mlx_cpu_writer_t;
 

@@ -1,8 +1,6 @@
 // Chooses tile sizes, split factors and shared memory. All thresholds were measured on an H200.
 #include "compiler/cuda_launch.h"
 
-static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
-
 static int64_t tile_count(int64_t m, int64_t n, int64_t bm, int64_t bn) {
   return mlx_ceil_div(m, bm) * mlx_ceil_div(n, bn);
 }
@@ -57,7 +55,7 @@ static mlx_quantized_tile_t hopper_tile(int64_t m, int64_t n, int64_t k, bool pa
 }
 
 int64_t mlx_partial_split(int64_t m, int64_t n, int64_t k, int64_t processors) {
-  const int64_t split = min_int(processors / tile_count(m, n, tokens_of(m), 128), mlx_ceil_div(k, 256));
+  const int64_t split = mlx_min(processors / tile_count(m, n, tokens_of(m), 128), mlx_ceil_div(k, 256));
   return m > 64 && split > 1 ? split : 0;
 }
 
@@ -112,8 +110,8 @@ mlx_quantized_gemv_t mlx_quantized_gemv(int64_t m, int64_t n, int64_t k, int64_t
   return (mlx_quantized_gemv_t){
       .groups = groups,
       .warps = warps,
-      .blocks = min_int(mlx_ceil_div(n, 16 * groups * 8 / warps), processors * 2),
-      .shared_bytes = min_int(mlx_ceil_div(k, 128), 65536 / run / 8 * 8) * run + 8192 * groups};
+      .blocks = mlx_min(mlx_ceil_div(n, 16 * groups * 8 / warps), processors * 2),
+      .shared_bytes = mlx_min(mlx_ceil_div(k, 128), 65536 / run / 8 * 8) * run + 8192 * groups};
 }
 
 int64_t mlx_token_shared_bytes(int64_t columns, bool tiles) {
@@ -126,17 +124,17 @@ int64_t mlx_token_shared_bytes(int64_t columns, bool tiles) {
 mlx_quantized_tile_t mlx_experts_tile(int64_t tokens, int64_t used, int64_t experts, bool pair, bool hopper) {
   const int64_t average = mlx_ceil_div(tokens * used, experts);
   mlx_quantized_tile_t t = {.m = tokens_of(average * 5 / 4), .split = 1};
-  if (average < 96) t.m = min_int(t.m, 64);
+  if (average < 96) t.m = mlx_min(t.m, 64);
   if (hopper) {
     t.n = t.m <= 32 && !pair ? 64 : 128, t.stages = 4, t.warps = t.m <= 32 && !pair ? 4 : 8;
   } else {
-    t.m = min_int(t.m, 64), t.n = 64, t.stages = 3, t.warps = 4;
+    t.m = mlx_min(t.m, 64), t.n = 64, t.stages = 3, t.warps = 4;
   }
   return t;
 }
 
 mlx_experts_groups_t mlx_experts_groups(int64_t tokens, int64_t used, int64_t experts, int64_t tile) {
-  const int64_t pairs = tokens * used, busy = min_int(pairs, experts);  // experts with tokens
+  const int64_t pairs = tokens * used, busy = mlx_min(pairs, experts);  // experts with tokens
   mlx_experts_groups_t g = {
       .pairs = pairs, .tiles = pairs / tile + busy, .rows = mlx_ceil_div(pairs + 7 * busy, 8) * 8};
   g.list_at = 4 + 4 * g.tiles;
@@ -150,10 +148,10 @@ mlx_experts_groups_t mlx_experts_groups(int64_t tokens, int64_t used, int64_t ex
 mlx_experts_gemv_t mlx_experts_gemv(bool pair, int64_t pairs, int64_t used, int64_t n, int64_t k, bool rows16,
                                     bool small, bool hopper, int64_t processors) {
   mlx_experts_gemv_t g = {.each = 1, .split = 1, .resident = small ? 3 : 2};
-  if (pair) g.each = min_int(mlx_ceil_div(mlx_ceil_div(n, 16) * pairs, g.resident * processors), 4);
+  if (pair) g.each = mlx_min(mlx_ceil_div(mlx_ceil_div(n, 16) * pairs, g.resident * processors), 4);
   if (!pair && hopper && used % 2 == 0 && mlx_ceil_div(n, 16) * 2 <= g.resident * processors) g.split = 2;
   const int64_t units = (pair ? 1 : used / g.split) * mlx_ceil_div(k, rows16 ? 64 : 128);
-  g.shared_bytes = min_int(units, rows16 ? 192 : 96) * (rows16 ? 384 : 784) +  // FIT of the kernels
+  g.shared_bytes = mlx_min(units, rows16 ? 192 : 96) * (rows16 ? 384 : 784) +  // FIT of the kernels
                    4096 * (1 + pair) * g.each;
   return g;
 }

@@ -1,13 +1,13 @@
 // CUDA launch shapes: tile sizes, split factors and shared memory of kernels/cuda/packed.cu and
-// attention_f32.cu. Includes no other header of mlxcel, so that tests/parity/packed_probe.py can load it as a
-// shared library.
+// attention_f32.cu. Includes only base/numbers.h of mlxcel, so that tests/parity/packed_probe.py can load it
+// as a shared library.
 #ifndef MLXCEL_COMPILER_CUDA_LAUNCH_H_
 #define MLXCEL_COMPILER_CUDA_LAUNCH_H_
 
 #include <stdbool.h>
 #include <stdint.h>
 
-static inline int64_t mlx_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+#include "base/numbers.h"
 
 // A product of up to this many tokens is bound by memory bandwidth: a matrix-vector kernel computes it.
 #define MLX_GEMV_TOKENS 8
@@ -18,7 +18,7 @@ typedef struct mlx_quantized_tile {
 } mlx_quantized_tile_t;
 
 // Tile of the product y[m, n] over k columns. |pair|: two weights (EPILOGUE 2). |rows16|: the weights are
-// rows of 16-bit numbers (ROWS16). |hopper|: the GPU has wgmma, clusters and 227 KB of shared memory.
+// rows of 16-bit numbers. |hopper|: the GPU has wgmma, clusters and 227 KB of shared memory.
 // |processors|: number of multiprocessors.
 mlx_quantized_tile_t mlx_quantized_tile(int64_t m, int64_t n, int64_t k, bool pair, bool rows16, bool hopper,
                                         int64_t processors);
@@ -27,7 +27,7 @@ int64_t mlx_quantized_tile_shared_bytes(mlx_quantized_tile_t tile);  // dynamic 
 // The blocks that divide K of a product with 16-bit weights (hopper) whose partial sums the next norm adds;
 // 0: the product adds them. Without clusters they are all resident.
 int64_t mlx_partial_split(int64_t m, int64_t n, int64_t k, int64_t processors);
-int64_t mlx_quantized_parts_bytes(int64_t m, int64_t k);  // output of the CUT kernel for x[m, k]
+int64_t mlx_quantized_parts_bytes(int64_t m, int64_t k);  // output of packed.cu with SPLIT_INPUT for x[m, k]
 
 // Launch of packed.cu with FEW: y[m, n] over k columns with rows of 16-bit weights, for more than
 // MLX_GEMV_TOKENS and up to MLX_FEW_TOKENS tokens. GROUPS, SPLIT, TALL,
@@ -43,14 +43,15 @@ mlx_few_tile_t mlx_few_tile(int64_t m, int64_t n, int64_t k, bool pair, int64_t 
 
 // Launch of the matrix-vector kernel for y[m, n] over k columns.
 typedef struct mlx_quantized_gemv {
-  int64_t groups, warps, blocks, shared_bytes;  // GEMV_GROUPS, GEMV_WARPS, the grid, dynamic shared memory
+  int64_t groups, warps, blocks,
+      shared_bytes;  // GROUPS and WARPS of packed.cu, the grid, dynamic shared memory
 } mlx_quantized_gemv_t;
 
 mlx_quantized_gemv_t mlx_quantized_gemv(int64_t m, int64_t n, int64_t k, int64_t processors);
 
 // Products of one token (packed_token.cuh): |columns| fit shared memory, and there are few enough rows that a
 // block for each 8 or 16 of them is no longer than the streaming kernel. Also the limit of a norm that
-// experts_gemv.cuh computes.
+// packed_experts.cuh computes.
 #define MLX_TOKEN_COLUMNS 10240
 #define MLX_TOKEN_ROWS 16384
 static inline bool mlx_cuda_has_token_product(int64_t rows, int64_t columns) {
@@ -79,7 +80,7 @@ typedef struct mlx_experts_groups {
 // Tile of the products of experts. |pair|: gate and up.
 mlx_quantized_tile_t mlx_experts_tile(int64_t tokens, int64_t used, int64_t experts, bool pair, bool hopper);
 mlx_experts_groups_t mlx_experts_groups(int64_t tokens, int64_t used, int64_t experts, int64_t tile);
-// Launch of experts_gemv.cuh.
+// Launch of packed_experts.cuh.
 typedef struct mlx_experts_gemv {
   int64_t each, split, resident;  // EACH, SPLIT, RESIDENT
   int64_t shared_bytes;           // dynamic shared memory

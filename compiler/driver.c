@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/meter.h"
 #include "base/text.h"
 #include "compiler/tools.h"
 
@@ -83,7 +84,7 @@ static mlx_status_t use_named(const char *name, const char *origin, char **out_p
 static mlx_status_t search_own_folder(mlx_text_t *searched, char **out_path) {
   static const char *const places[] = {MLX_IREE_COMPILE, "../libexec/iree/" MLX_IREE_COMPILE};
   char *folder, *candidate;
-  mlx_status_t status = mlx_executable_folder(&folder);
+  mlx_status_t status = mlx_own_folder(&folder);
   for (size_t i = 0; folder && i < 2 && !status && !*out_path; ++i) {
     status = mlx_join_path(folder, places[i], &candidate);
     if (!status) try_candidate(candidate, searched, out_path);
@@ -110,7 +111,9 @@ static mlx_status_t find_executable(const char *explicit_path, char **out_path) 
     status = mlx_error(MLX_NOT_FOUND, "iree-compile was not found; searched: %s",
                        searched.data ? searched.data : "");
     status = mlx_status_hint(
-        status, "install it (pip install iree-base-compiler==%s) or set MLXCEL_IREE_COMPILE to its path",
+        status,
+        "install it (pip install mlxcel[compiler], or iree-base-compiler==%s) or set MLXCEL_IREE_COMPILE to "
+        "its path",
         MLXCEL_IREE_VERSION);
   }
   mlx_text_clear(&searched);
@@ -120,25 +123,31 @@ static mlx_status_t find_executable(const char *explicit_path, char **out_path) 
 // ----------------------------------------------------------------------------------------------------------
 // Identifying a compiler
 
-static mlx_status_t add_file(mlx_cache_t *cache, const char *label, const char *path, mlx_digest_t *digest) {
-  char hex[MLX_DIGEST_HEX];
-  MLX_TRY(mlx_cache_digest_file(cache, path, hex));
-  mlx_digest_field(digest, label, hex, MLX_DIGEST_HEX - 1);
-  return NULL;
-}
-
 typedef struct libraries {
   mlx_cache_t *cache;
-  mlx_digest_t *digest;
+  const mlx_report_t *report;
+  mlx_digest_t digest;
   const char *folder;  // of the executable
   size_t count;
 } libraries_t;
+
+static mlx_status_t add_file(libraries_t *libraries, const char *label, const char *path) {
+  char hex[MLX_DIGEST_HEX], title[96];
+  mlx_meter_t meter;
+  snprintf(title, sizeof title, "checking %.64s", mlx_file_name(path).text);
+  mlx_meter_begin(&meter, libraries->report, title, 0);
+  const mlx_digest_watch_t watch = mlx_meter_watch(&meter);
+  mlx_status_t status = mlx_cache_tree_digest_file(libraries->cache, path, &watch, hex);
+  mlx_meter_end(&meter);
+  if (!status) mlx_digest_field(&libraries->digest, label, hex, MLX_DIGEST_HEX - 1);
+  return status;
+}
 
 static mlx_status_t add_library(libraries_t *libraries, const char *relative_path) {
   char *path;
   MLX_TRY(mlx_join_path(libraries->folder, relative_path, &path));
   bool exists = mlx_is_file(path);
-  mlx_status_t status = exists ? add_file(libraries->cache, "library", path, libraries->digest) : NULL;
+  mlx_status_t status = exists ? add_file(libraries, "library", path) : NULL;
   libraries->count += exists;
   mlx_free(path);
   return status;
@@ -170,19 +179,19 @@ static mlx_status_t add_libraries(libraries_t *libraries) {
 }
 
 // *|out_complete|: whether the digest covers the compiler itself, and not only a launcher.
-static mlx_status_t digest_compiler(mlx_cache_t *cache, mlx_iree_compiler_t *compiler, bool *out_complete) {
-  mlx_digest_t digest;
+static mlx_status_t digest_compiler(mlx_cache_t *cache, const mlx_report_t *report,
+                                    mlx_iree_compiler_t *compiler, bool *out_complete) {
   mlx_file_stamp_t stamp;
   char *folder;
-  mlx_digest_begin(&digest);
   MLX_TRY(mlx_file_stamp(compiler->path, &stamp));
   MLX_TRY(mlx_folder_of(compiler->path, &folder));
-  mlx_status_t status = add_file(cache, "executable", compiler->path, &digest);
-  libraries_t libraries = {.cache = cache, .digest = &digest, .folder = folder};
+  libraries_t libraries = {.cache = cache, .report = report, .folder = folder};
+  mlx_digest_begin(&libraries.digest);
+  mlx_status_t status = add_file(&libraries, "executable", compiler->path);
   if (!status) status = add_libraries(&libraries);
   mlx_free(folder);
   if (status) return status;
-  mlx_digest_end(&digest, compiler->digest);
+  mlx_digest_end(&libraries.digest, compiler->digest);
   *out_complete = libraries.count > 0 || stamp.size >= STATIC_COMPILER_BYTES;
   return NULL;
 }
@@ -195,13 +204,22 @@ static mlx_status_t pick_version(const char *output, char **out_version) {
   return mlx_copy_text(start, strcspn(start, "\r\n"), out_version);
 }
 
-static mlx_status_t query_version(const char *path, char **out_version) {
+static bool report_query(void *user, double elapsed_seconds) {
+  mlx_report_progress(user, "starting iree-compile: %.0f s", elapsed_seconds);
+  return true;
+}
+
+static mlx_status_t query_version(const char *path, const mlx_report_t *report, char **out_version) {
   const char *argv[] = {path, "--version", NULL};
-  mlx_process_options_t options = {.argv = argv, .time_limit_seconds = VERSION_SECONDS};
+  mlx_process_options_t options = {.argv = argv,
+                                   .time_limit_seconds = VERSION_SECONDS,
+                                   .tick = report_query,
+                                   .user = (void *)(uintptr_t)report};
   mlx_process_result_t result;
   char *output, ending[96];
   *out_version = NULL;
   MLX_TRY(mlx_process_capture(&options, VERSION_BYTES, &output, &result));
+  mlx_report_done(report);
   mlx_process_describe(&result, ending, sizeof ending);
   bool failed = result.signal || result.exit_code || result.timed_out;
   mlx_status_t status = NULL;
@@ -215,11 +233,16 @@ static mlx_status_t query_version(const char *path, char **out_version) {
   return status;
 }
 
+typedef struct version_query {
+  const char *path;
+  const mlx_report_t *report;
+} version_query_t;
+
 static mlx_status_t store_version(void *user, const char *folder, const char *log_path) {
-  const mlx_iree_compiler_t *compiler = user;
+  const version_query_t *query = user;
   char *version, *path;
   (void)log_path;
-  MLX_TRY(query_version(compiler->path, &version));
+  MLX_TRY(query_version(query->path, query->report, &version));
   mlx_status_t status = mlx_join_path(folder, "version", &path);
   if (!status) status = mlx_write_file(path, version, strlen(version));
   mlx_free(version);
@@ -230,12 +253,13 @@ static mlx_status_t store_version(void *user, const char *folder, const char *lo
 // The version depends only on the bytes of the compiler, so the cache stores it under their digest.
 static mlx_status_t cached_version(mlx_cache_t *cache, mlx_iree_compiler_t *compiler,
                                    const mlx_report_t *report) {
+  version_query_t query = {.path = compiler->path, .report = report};
   mlx_cache_request_t request = {
       .kind = "compiler",
       .key = compiler->digest,
       .title = "version of iree-compile",
       .fill = store_version,
-      .user = compiler,
+      .user = &query,
   };
   mlx_cache_entry_t entry;
   char *path;
@@ -256,16 +280,14 @@ static mlx_status_t find_version(mlx_cache_t *cache, const mlx_report_t *report,
     if (!status || mlx_status_code(status) != MLX_IO) return status;
     mlx_status_free(status);  // the cache is not writable: query every time
   }
-  return query_version(compiler->path, &compiler->version);
+  return query_version(compiler->path, report, &compiler->version);
 }
 
 // If the tool prints no version, only its digest identifies it. If it is not a compiler, the compilation
 // fails later with a log.
 static mlx_status_t identify(mlx_cache_t *cache, const mlx_report_t *report, mlx_iree_compiler_t *compiler) {
   bool complete;
-  mlx_report_progress(report, "reading %s ...", compiler->path);
-  mlx_status_t status = digest_compiler(cache, compiler, &complete);
-  mlx_report_done(report);
+  mlx_status_t status = digest_compiler(cache, report, compiler, &complete);
   if (!status) status = find_version(cache, report, complete, compiler);
   if (mlx_status_code(status) != MLX_TOOL_FAILED) return status;
   mlx_status_free(status);
@@ -487,8 +509,9 @@ typedef struct progress {
 
 static bool report_progress(void *user, double elapsed_seconds) {
   const progress_t *progress = user;
-  mlx_report_progress(progress->report, "compiling %s ... %.0f s", progress->name, elapsed_seconds);
-  return !progress->cancelled || !atomic_load(progress->cancelled);
+  mlx_report_progress(progress->report, "compiling %s: %.0f s", progress->name, elapsed_seconds);
+  return !(progress->cancelled && atomic_load(progress->cancelled)) &&
+         !mlx_report_is_cancelled(progress->report);
 }
 
 static mlx_status_t choose_limit(double given, double *out_seconds) {
@@ -516,10 +539,10 @@ static mlx_status_t run_command(const mlx_iree_compiler_t *compiler, const mlx_i
   };
   MLX_TRY(choose_limit(job->time_limit_seconds, &options.time_limit_seconds));
   unlink(job->out_path);  // so that a file found afterwards was written by this run
-  report_progress(&progress, 0);
   mlx_status_t status = mlx_process_run(&options, result);
   mlx_report_done(report);
   if (status) return status;
+  if (result->cancelled) MLX_TRY(mlx_report_check(report));
   bool failed = result->signal || result->exit_code || result->timed_out || result->cancelled;
   return failed ? explain_failure(compiler, job, command, result) : check_output(job, command);
 }

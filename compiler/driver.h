@@ -28,9 +28,9 @@ typedef struct mlx_iree_compiler {
 extern const char *mlx_iree_built_in;
 
 // Searches |explicit_path| (may be NULL), $MLXCEL_IREE_COMPILE, the path this build was configured with, the
-// folder of our own binary, ../libexec/iree, and PATH, in this order. Fails if one of the first two is given
-// and does not work; a name without a slash is searched on PATH. |cache| stores digest and version, so that a
-// warm run starts no process.
+// folder of our own program or library, ../libexec/iree, and PATH, in this order. Fails if one of the first
+// two is given and does not work; a name without a slash is searched on PATH. |cache| stores digest and
+// version, so that a warm run starts no process.
 mlx_status_t mlx_iree_compiler_find(mlx_cache_t *cache, const char *explicit_path, const mlx_report_t *report,
                                     mlx_iree_compiler_t *out_compiler) MLX_MUST_USE;
 void mlx_iree_compiler_release(mlx_iree_compiler_t *compiler);

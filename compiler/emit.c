@@ -12,7 +12,7 @@
 #include "compiler/plan.h"
 #include "kernels/step.h"
 
-static void emit_step(mlx_function_t *g, mlx_step_size_t size) {
+static mlx_status_t emit_step(mlx_function_t *g, mlx_step_size_t size) {
   mlx_builder_t *b = g->b;
   char name[32];
   snprintf(name, sizeof name, "step_%lld", (long long)size.tokens);
@@ -21,9 +21,10 @@ static void emit_step(mlx_function_t *g, mlx_step_size_t size) {
     mlx_cuda_place_tokens(g);
   else
     mlx_function_place_tokens(g);
-  mlx_lower_network(g);
+  MLX_TRY(mlx_lower_network(g));
   if (mlx_cuda_samples(g)) mlx_cuda_sample(g);
   mlx_builder_end(b, NULL, 0);
+  return NULL;
 }
 
 static void state_facts(mlx_function_t *g) {
@@ -34,6 +35,7 @@ static void state_facts(mlx_function_t *g) {
   facts->chunk_positions = facts->ragged ? 0 : MLX_CHUNK_POSITIONS;
   facts->page_bytes = mlx_function_page_bytes(g, MLX_PAGES);
   facts->window_page_bytes = mlx_function_page_bytes(g, MLX_WINDOW_PAGES);
+  facts->recurrent_bytes = mlx_function_state_bytes(g);
   facts->kv_row = mlx_function_kv_row(g);
   facts->hidden = g->model->config.hidden;
 }
@@ -42,9 +44,29 @@ static void add_step(mlx_function_t *g, mlx_step_size_t size) {
   g->facts.steps[g->facts.step_count++] = size;
 }
 
+// Only kernels know recurrent states, and where they are in |kv|.
+static mlx_status_t check_recurrent(const mlx_function_t *g) {
+  const int64_t bytes = mlx_function_state_bytes(g);
+  if (!bytes) return NULL;
+  if (!mlx_function_is_ragged(g)) return mlx_lower_recurrent_error();
+  if (bytes / 4 > INT32_MAX)  // the kernels count words
+    return mlx_error(MLX_UNSUPPORTED, "a recurrent state of %lld bytes is too large", (long long)bytes);
+  return NULL;
+}
+
+mlx_status_t mlx_encoder_needs_kernel(const mlx_model_t *model) {
+  return mlx_status_hint(
+      mlx_error(MLX_UNSUPPORTED,
+                "'%s' is an encoder (%s), and mlxcel has no encoders for GPUs and StableHLO yet",
+                mlx_source_path(model->source), mlx_source_architecture(model->source)),
+      "use the kernels of the CPU: --device cpu, or --target cpu");
+}
+
 static mlx_status_t emit_steps(mlx_function_t *g) {
   mlx_decode_plan_t plan;
   bool fits;  // the network fits the decode kernel
+  if (mlx_graph_is_encoder(g->graph)) return mlx_encoder_needs_kernel(g->model);
+  MLX_TRY(check_recurrent(g));
   MLX_TRY(mlx_decode_plan_make(g->model, g->graph, g->options, &plan, &fits));
   state_facts(g);
   MLX_TRY(mlx_function_declare(g));
@@ -53,7 +75,7 @@ static mlx_status_t emit_steps(mlx_function_t *g) {
     const mlx_step_size_t size = g->options->steps[i];
     add_step(g, size);
     g->few = fits && plan.few.slices && size.tokens == MLX_FEW_SEQUENCES ? &plan : NULL;
-    if (!fits || size.tokens > 1) emit_step(g, size);
+    if (!fits || size.tokens > 1) MLX_TRY(emit_step(g, size));
   }
   g->few = NULL;
   if (!fits) return NULL;

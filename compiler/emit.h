@@ -22,4 +22,7 @@ mlx_status_t mlx_module_emit_sized(const mlx_model_t *model, const mlx_graph_t *
                                    const mlx_module_options_t *options, char **out_text, size_t *out_length,
                                    mlx_module_facts_t *out_facts) MLX_MUST_USE;
 
+// The error for an encoder on any path but the CPU kernel, which alone computes whole texts.
+mlx_status_t mlx_encoder_needs_kernel(const mlx_model_t *model) MLX_MUST_USE;
+
 #endif  // MLXCEL_COMPILER_EMIT_H_

@@ -7,6 +7,8 @@
 #include "base/cpu.h"
 #include "base/memory.h"
 #include "compiler/cpu_program.h"
+#include "compiler/kernel_source.h"
+#include "kernels/cpu/network.h"
 #include "kernels/step.h"
 
 #define PLAN "plan"  // name of the constant that holds the program
@@ -34,10 +36,12 @@ static void state_facts(const emission_t *e) {
   mlx_module_facts_t *facts = &e->g->facts;
   facts->steps[0] = (mlx_step_size_t){.tokens = MLX_CPU_MAX_TOKENS, .wanted = MLX_CPU_MAX_WANTED};
   facts->step_count = 1;
-  facts->burst = MLX_BURST_TOKENS;
-  facts->ragged = facts->samples = true;
+  facts->ragged = true;
+  facts->samples = !mlx_graph_is_encoder(e->g->graph);
+  facts->burst = facts->samples ? MLX_BURST_TOKENS : 0;
   facts->page_bytes = n->page_bytes;
   facts->window_page_bytes = n->window_page_bytes;
+  facts->recurrent_bytes = n->state_bytes;
   facts->hidden = n->hidden;
 }
 
@@ -49,6 +53,9 @@ enum { WEIGHTS, PROGRAM, BATCH, SCRATCH, HISTORY, KV, LOGITS, HIDDEN, RESULTS, O
 #define UPDATED SCRATCH
 static const char *const names[OPERANDS] = {
     MLX_WHOLE_ARCHIVE, PLAN, "batch", MLX_STATE_SCRATCH, "history", "kv", "logits", "hidden", "results"};
+#define SIZES 6
+_Static_assert(sizeof(mlx_network_arguments_t) == 8 * (OPERANDS + 1 + SIZES),
+               "operands, is_burst and sizes are the fields of the kernel's arguments");
 
 // Name of the object format in IREE.
 static const char *elf_target(const emission_t *e) {
@@ -56,13 +63,12 @@ static const char *elf_target(const emission_t *e) {
   return level->arch == MLX_AARCH64 ? "embedded-elf-arm_64" : "embedded-elf-x86_64";
 }
 
-// The operands and numbers are the parameters of mlx_network_run, in its order.
-static mlx_linked_t kernel_call(const emission_t *e, const char *file, bool is_burst) {
+// The operands and numbers are the fields of mlx_network_arguments_t, in its order.
+static mlx_linked_t kernel_call(const emission_t *e, bool is_burst) {
   const mlx_program_t *n = &e->program->header;
-  const int64_t kv_unit = mlx_kv_unit(n->page_bytes, n->window_page_bytes);
+  const int64_t kv_unit = mlx_kv_unit(n->page_bytes, n->window_page_bytes, n->state_bytes);
   mlx_linked_t kernel = {
       .symbol = "mlx_network_run",
-      .file = file,
       .target = elf_target(e),
       .workgroups = MLX_CPU_WORKGROUPS,
       .operand_count = OPERANDS,
@@ -70,44 +76,58 @@ static mlx_linked_t kernel_call(const emission_t *e, const char *file, bool is_b
       .constants = {is_burst},
       .constant_count = 1,
       .sizes = {{BATCH, 1}, {HISTORY, 1}, {KV, kv_unit / 4}, {LOGITS, 1}, {HIDDEN, 1}, {RESULTS, 1}},
-      .size_count = 6};
+      .size_count = SIZES};
   for (int i = 0; i < OPERANDS; ++i)
     kernel.operands[i].dtype = i == LOGITS || i == HIDDEN ? MLX_F32 : MLX_I32;
   return kernel;
 }
 
-static void emit_function(const emission_t *e, const char *name, const char *comment, const char *file,
-                          bool is_burst) {
+// Requests the objects of the level, and declares the function in them.
+static mlx_status_t link_kernel(const emission_t *e) {
+  mlx_kernels_t *kernels = e->g->options->kernels;
+  mlx_linked_t kernel = kernel_call(e, false);
+  const mlx_kernel_source_t *object;
+  const char *file;
+  while ((object = mlx_kernel_source_object(kernels->cpu_level, kernel.file_count))) {
+    if (kernel.file_count == MLX_LINKED_FILES)
+      return mlx_error(MLX_INTERNAL, "the CPU kernel has more than %d objects", MLX_LINKED_FILES);
+    MLX_TRY(mlx_kernels_image(kernels, MLX_KERNEL_NETWORK, object->name, (mlx_kernel_build_t){0}, &file));
+    kernel.files[kernel.file_count++] = object->name;
+  }
+  if (!kernel.file_count)
+    return mlx_error(MLX_INTERNAL, "this build has no CPU kernel for %s", kernels->cpu_level);
+  mlx_builder_link(e->g->b, &kernel);
+  return NULL;
+}
+
+static void emit_function(const emission_t *e, const char *name, const char *comment, bool is_burst) {
   mlx_builder_t *b = e->g->b;
   const mlx_program_t *n = &e->program->header;
-  mlx_value_t updated[OPERANDS - UPDATED];
-  mlx_linked_t kernel = kernel_call(e, file, is_burst);
+  mlx_built_t updated[OPERANDS - UPDATED];
+  mlx_linked_t kernel = kernel_call(e, is_burst);
   mlx_builder_begin(b, name, comment);
   kernel.operands[BATCH] = mlx_builder_argument(b, "batch", MLX_TYPE(MLX_I32, MLX_DIM_RUNTIME));
   mlx_builder_in_place(b, "history", MLX_TYPE(MLX_I32, MLX_DIM_RUNTIME));
   mlx_builder_in_place(b, "kv", MLX_TYPE(MLX_I32, MLX_DIM_RUNTIME));
-  mlx_builder_in_place(b, "logits", MLX_TYPE(MLX_F32, MLX_DIM_RUNTIME, n->vocab));
+  mlx_builder_in_place(b, "logits", MLX_TYPE(MLX_F32, MLX_DIM_RUNTIME, e->g->facts.samples ? n->vocab : 1));
   mlx_builder_in_place(b, "hidden", MLX_TYPE(MLX_F32, MLX_DIM_RUNTIME, n->hidden));
   mlx_builder_in_place(b, "results", MLX_TYPE(MLX_I32, MLX_DIM_RUNTIME, MLX_RESULT_WORDS));
   for (int i = 0; i < OPERANDS; ++i) {
     if (i != BATCH) kernel.operands[i] = mlx_builder_load(b, names[i]);
   }
-  const mlx_value_t last = mlx_build_linked(b, "step", &kernel, updated);
+  const mlx_built_t last = mlx_build_linked(b, "step", &kernel, updated);
   for (int i = UPDATED; i < OPERANDS && last.id; ++i) mlx_builder_store(b, names[i], updated[i - UPDATED]);
   mlx_builder_end(b, NULL, 0);
 }
 
 static mlx_status_t emit(const emission_t *e) {
-  const char *file;
-  MLX_TRY(mlx_kernels_image(e->g->options->kernels, MLX_KERNEL_NETWORK, "", &file));
+  char name[32];
   MLX_TRY(declare(e));
   state_facts(e);
-  const mlx_linked_t shape = kernel_call(e, file, false);
-  mlx_builder_link(e->g->b, &shape);
-  char name[32];
+  MLX_TRY(link_kernel(e));
   snprintf(name, sizeof name, "step_%d", MLX_CPU_MAX_TOKENS);
-  emit_function(e, name, "One forward pass over a batch of tokens (kernels/step.h).", file, false);
-  emit_function(e, "burst", "Many tokens of one sequence, one after the other.", file, true);
+  emit_function(e, name, "One forward pass over a batch of tokens (kernels/step.h).", false);
+  if (e->g->facts.burst) emit_function(e, "burst", "Many tokens of one sequence, one after the other.", true);
   return NULL;
 }
 

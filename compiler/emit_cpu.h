@@ -1,4 +1,4 @@
-// The module that links the CPU kernel (kernels/cpu/network.c).
+// The module that links the CPU kernel (kernels/cpu).
 #ifndef MLXCEL_COMPILER_EMIT_CPU_H_
 #define MLXCEL_COMPILER_EMIT_CPU_H_
 

@@ -9,7 +9,7 @@
 void mlx_cuda_declare_scratch(mlx_function_t *g, const mlx_decode_plan_t *plan);
 // Emits burst and step_1 for the network that |plan| describes.
 mlx_status_t mlx_cuda_emit_burst(mlx_function_t *g, const mlx_decode_plan_t *plan) MLX_MUST_USE;
-// Defines X_AT and X_STEP for each weight X.
-void mlx_cuda_define_offsets(mlx_text_t *definitions, const mlx_decode_plan_t *plan);
+// Defines a field of type Weight (kernels/cuda/decode_config.cuh) for each weight of the network.
+void mlx_cuda_define_weights(mlx_text_t *definitions, const mlx_decode_plan_t *plan);
 
 #endif  // MLXCEL_COMPILER_EMIT_CUDA_H_

@@ -10,13 +10,12 @@ mlx_status_t mlx_function_create(const mlx_model_t *model, const mlx_graph_t *gr
                                  const mlx_module_options_t *options, mlx_function_t *out) {
   *out = (mlx_function_t){.model = model, .graph = graph, .options = options, .scope = ""};
   MLX_TRY(mlx_builder_create(options->form, "mlxcel", &out->b));
-  MLX_TRY(mlx_paths_make(model, graph, options, &out->paths));
+  MLX_TRY(mlx_network_attention(graph, options, &out->attention));
   return mlx_alloc(graph->count + 1, sizeof *out->values, &out->values);
 }
 
 void mlx_function_release(mlx_function_t *g) {
   mlx_free(g->values);
-  mlx_paths_clear(&g->paths);
   mlx_builder_free(g->b);
 }
 
@@ -24,9 +23,7 @@ static bool has_cpu_kernel(const mlx_function_t *g) {
   return g->options->kernels && !g->options->kernels->gpu;
 }
 
-bool mlx_function_is_ragged(const mlx_function_t *g) {
-  return g->paths.kernel_attention || has_cpu_kernel(g);
-}
+bool mlx_function_is_ragged(const mlx_function_t *g) { return g->attention.kernel || has_cpu_kernel(g); }
 
 // ----------------------------------------------------------------------------------------------------------
 // Declarations
@@ -71,27 +68,33 @@ mlx_layer_place_t mlx_function_place_layer(const mlx_function_t *g, int64_t laye
 
 int64_t mlx_function_page_layers(const mlx_function_t *g, mlx_page_kind_t kind) {
   const int64_t windowed = g->options->window_pages ? mlx_graph_windows(g->graph).windowed : 0;
-  return kind == MLX_WINDOW_PAGES ? windowed : g->paths.layers - windowed;
+  return kind == MLX_WINDOW_PAGES ? windowed : g->attention.layers - windowed;
 }
 
 // Numbers of a page: keys and values of its layers.
 static int64_t page_numbers(const mlx_function_t *g, mlx_page_kind_t kind) {
-  const mlx_attention_t *a = &g->paths.attention;
+  const mlx_attention_t *a = &g->attention.form;
   return mlx_function_page_layers(g, kind) * 2 * MLX_KV_PAGE * a->kv_heads * a->head_dim;
 }
 
 int64_t mlx_function_page_bytes(const mlx_function_t *g, mlx_page_kind_t kind) {
-  const int64_t head_dim = g->paths.attention.head_dim;
+  const int64_t head_dim = g->attention.form.head_dim;
   return page_numbers(g, kind) / head_dim * mlx_module_kv_head_bytes(g->options, head_dim);
 }
 
 int64_t mlx_function_kv_row(const mlx_function_t *g) {
-  const mlx_attention_t *a = &g->paths.attention;
+  const mlx_attention_t *a = &g->attention.form;
   return g->options->kv == MLX_Q8_0 || has_cpu_kernel(g) ? 0 : a->kv_heads * a->head_dim;
 }
 
+int64_t mlx_function_state_bytes(const mlx_function_t *g) {
+  const int64_t numbers = mlx_function_kv_row(g), bytes = mlx_graph_state_numbers(g->graph) * 4,
+                row = numbers ? numbers * (int64_t)mlx_dtype_info(g->options->kv)->block_bytes : 4;
+  return (bytes + row - 1) / row * row;
+}
+
 bool mlx_function_has_fixed_rows(const mlx_function_t *g) {
-  return g->options->form == MLX_FORM_IREE && g->paths.kernel_attention;
+  return g->options->form == MLX_FORM_IREE && g->attention.kernel;
 }
 
 // The size of an argument that the runtime chooses. In the pure form it is |pure|: one sequence of the
@@ -116,8 +119,7 @@ void mlx_function_begin(mlx_function_t *g, const char *name, const char *comment
   mlx_builder_begin(b, name, comment);
   g->size = size;
   g->rope_count = 0;
-  g->split_input = g->into = (mlx_value_t){0};
-  g->into_parts = false;
+  g->split_input = MLX_NO_VALUE;
   const int64_t words = MLX_STEP_PAGES_AT(n, w);
   g->batch = mlx_builder_argument(b, MLX_ARG_BATCH, MLX_TYPE(MLX_I32, size_of(g, words + pages, words)));
   mlx_builder_in_place(b, MLX_ARG_HISTORY, MLX_TYPE(MLX_I32, size_of(g, pages * MLX_KV_PAGE, 1)));
@@ -132,100 +134,100 @@ void mlx_function_begin(mlx_function_t *g, const char *name, const char *comment
 // Prologue of a function: the ID and position of each token, and its row in the KV pool
 
 // A word of the header, as often as |type| needs it.
-static mlx_value_t header_word(mlx_function_t *g, const char *name, int64_t at, mlx_type_t type) {
-  const mlx_value_t word = mlx_build_words(g->b, name, g->batch, at, 1);
+static mlx_built_t header_word(mlx_function_t *g, const char *name, int64_t at, mlx_type_t type) {
+  const mlx_built_t word = mlx_build_words(g->b, name, g->batch, at, 1);
   return type.dims[0] == 1 ? word : mlx_build_broadcast(g->b, name, word, (int64_t[]){0}, type);
 }
 
-static mlx_value_t as_column(mlx_builder_t *b, const char *name, mlx_value_t x) {
+static mlx_built_t as_column(mlx_builder_t *b, const char *name, mlx_built_t x) {
   return mlx_build_reshape(b, name, x, MLX_TYPE(MLX_I32, x.dims[0], 1));
 }
 
 void mlx_function_read_positions(mlx_function_t *g) {
   mlx_builder_t *b = g->b;
   const int64_t n = g->size.tokens;
-  const mlx_value_t position = mlx_build_words(b, "position", g->batch, MLX_STEP_POSITIONS_AT(n), n);
-  const mlx_value_t zero = mlx_build_int(b, "zero", 0, MLX_TYPE(MLX_I32, n));
+  const mlx_built_t position = mlx_build_words(b, "position", g->batch, MLX_STEP_POSITIONS_AT(n), n);
+  const mlx_built_t zero = mlx_build_int(b, "zero", 0, MLX_TYPE(MLX_I32, n));
   g->positions = mlx_build_binary(b, "positions", "maximum", position, zero);
-  const mlx_value_t wanted =
+  const mlx_built_t wanted =
       mlx_build_words(b, "wanted_tokens", g->batch, MLX_STEP_WANTED_AT(n), g->size.wanted);
   g->wanted = as_column(b, "wanted_index", wanted);
 }
 
 // The words of one of the arrays of N words, where padding has the word of token 0.
-static mlx_value_t token_words(mlx_function_t *g, const char *name, int64_t at, mlx_value_t is_padding) {
+static mlx_built_t token_words(mlx_function_t *g, const char *name, int64_t at, mlx_built_t is_padding) {
   mlx_builder_t *b = g->b;
   const int64_t n = g->size.tokens;
-  mlx_value_t words = mlx_build_words(b, name, g->batch, at, n);
+  mlx_built_t words = mlx_build_words(b, name, g->batch, at, n);
   if (n == 1) return words;
-  mlx_value_t first = header_word(g, "of_token_0", at, MLX_TYPE(MLX_I32, n));
+  mlx_built_t first = header_word(g, "of_token_0", at, MLX_TYPE(MLX_I32, n));
   return mlx_build_select(b, "not_padding", is_padding, first, words);
 }
 
 // Reads sampled tokens from |history| and stores all tokens there. Padding stores token 0 a second time.
-static mlx_value_t resolve_tokens(mlx_function_t *g, mlx_value_t is_padding) {
+static mlx_built_t resolve_tokens(mlx_function_t *g, mlx_built_t is_padding) {
   mlx_builder_t *b = g->b;
   const int64_t n = g->size.tokens;
   const mlx_type_t each = MLX_TYPE(MLX_I32, n);
   mlx_builder_comment(b, "token IDs: given, or sampled by an earlier step");
-  mlx_value_t tokens = token_words(g, "given_tokens", MLX_STEP_TOKENS_AT, is_padding);
-  mlx_value_t slot = token_words(g, "history_slots", MLX_STEP_SLOTS_AT(n), is_padding);
-  mlx_value_t position = token_words(g, "history_positions", MLX_STEP_POSITIONS_AT(n), is_padding);
-  mlx_value_t width = header_word(g, "history_width", MLX_STEP_HISTORY_WIDTH, each);
-  mlx_value_t start = mlx_build_binary(b, "history_start", "multiply", slot, width);
-  mlx_value_t at = mlx_build_binary(b, "history_at", "add", start, position);
-  mlx_value_t index = as_column(b, "history_index", at);
-  mlx_value_t history = mlx_builder_load(b, MLX_ARG_HISTORY);
-  mlx_value_t stored = mlx_build_gather(b, "stored_tokens", history, index);
-  mlx_value_t none = mlx_build_int(b, "sampled", MLX_TOKEN_SAMPLED, each);
-  mlx_value_t is_sampled = mlx_build_compare(b, "is_sampled", "EQ", tokens, none);
-  mlx_value_t ids = mlx_build_select(b, "token_ids", is_sampled, stored, tokens);
+  mlx_built_t tokens = token_words(g, "given_tokens", MLX_STEP_TOKENS_AT, is_padding);
+  mlx_built_t slot = token_words(g, "history_slots", MLX_STEP_SLOTS_AT(n), is_padding);
+  mlx_built_t position = token_words(g, "history_positions", MLX_STEP_POSITIONS_AT(n), is_padding);
+  mlx_built_t width = header_word(g, "history_width", MLX_STEP_HISTORY_WIDTH, each);
+  mlx_built_t start = mlx_build_binary(b, "history_start", "multiply", slot, width);
+  mlx_built_t at = mlx_build_binary(b, "history_at", "add", start, position);
+  mlx_built_t index = as_column(b, "history_index", at);
+  mlx_built_t history = mlx_builder_load(b, MLX_ARG_HISTORY);
+  mlx_built_t stored = mlx_build_gather(b, "stored_tokens", history, index);
+  mlx_built_t none = mlx_build_int(b, "sampled", MLX_TOKEN_SAMPLED, each);
+  mlx_built_t is_sampled = mlx_build_compare(b, "is_sampled", "EQ", tokens, none);
+  mlx_built_t ids = mlx_build_select(b, "token_ids", is_sampled, stored, tokens);
   history = mlx_build_scatter(b, "new_history", history, index, ids);
   mlx_builder_store(b, MLX_ARG_HISTORY, history);
   return ids;
 }
 
 // Where the page tables of |slots| start in |batch|.
-static mlx_value_t page_table_of(mlx_function_t *g, mlx_page_kind_t kind, mlx_value_t slots) {
+static mlx_built_t page_table_of(mlx_function_t *g, mlx_page_kind_t kind, mlx_built_t slots) {
   mlx_builder_t *b = g->b;
   const mlx_type_t each = mlx_type_of(slots);
-  mlx_value_t slot_pages = header_word(g, "slot_pages", MLX_STEP_SLOT_PAGES, each);
-  mlx_value_t first = mlx_build_binary(b, "slot_start", "multiply", slots, slot_pages);
+  mlx_built_t slot_pages = header_word(g, "slot_pages", MLX_STEP_SLOT_PAGES, each);
+  mlx_built_t first = mlx_build_binary(b, "slot_start", "multiply", slots, slot_pages);
   const int64_t at = MLX_STEP_PAGES_AT(g->size.tokens, g->size.wanted);
-  mlx_value_t table = kind == MLX_WINDOW_PAGES
+  mlx_built_t table = kind == MLX_WINDOW_PAGES
                           ? header_word(g, "window_page_table", MLX_STEP_AT_WINDOW_PAGES, each)
                           : mlx_build_int(b, "page_table", at, each);
   return mlx_build_binary(b, "slot_page_table", "add", first, table);
 }
 
-mlx_value_t mlx_function_page_rows(mlx_function_t *g, mlx_page_kind_t kind, mlx_value_t pages) {
+mlx_built_t mlx_function_page_rows(mlx_function_t *g, mlx_page_kind_t kind, mlx_built_t pages) {
   mlx_builder_t *b = g->b;
   const mlx_type_t each = mlx_type_of(pages);
   const int64_t count = mlx_function_page_layers(g, kind) * 2 * MLX_KV_PAGE;
-  mlx_value_t page_rows = mlx_build_int(b, "page_rows", count, each);
-  mlx_value_t rows = mlx_build_binary(b, "page_start", "multiply", pages, page_rows);
+  mlx_built_t page_rows = mlx_build_int(b, "page_rows", count, each);
+  mlx_built_t rows = mlx_build_binary(b, "page_start", "multiply", pages, page_rows);
   if (kind == MLX_WINDOW_PAGES || !g->first_row.id) return rows;
-  mlx_value_t first = mlx_build_broadcast(b, "first_row", g->first_row, (int64_t[]){0}, each);
+  mlx_built_t first = mlx_build_broadcast(b, "first_row", g->first_row, (int64_t[]){0}, each);
   return mlx_build_binary(b, "page_row", "add", rows, first);
 }
 
 // The page of each token and its row there.
-static void place_keys(mlx_function_t *g, mlx_page_kind_t kind, mlx_value_t is_padding) {
+static void place_keys(mlx_function_t *g, mlx_page_kind_t kind, mlx_built_t is_padding) {
   mlx_builder_t *b = g->b;
   const int64_t n = g->size.tokens;
   const mlx_type_t each = MLX_TYPE(MLX_I32, n);
   mlx_builder_comment(b, "row of each token in the KV pool");
-  mlx_value_t slots = mlx_build_words(b, "slots", g->batch, MLX_STEP_SLOTS_AT(n), n);
-  mlx_value_t table = page_table_of(g, kind, slots);
-  mlx_value_t page_size = mlx_build_int(b, "page_size", MLX_KV_PAGE, each);
-  mlx_value_t nth = mlx_build_binary(b, "page_number", "divide", g->positions, page_size);
-  mlx_value_t at = mlx_build_binary(b, "page_at", "add", table, nth);
-  mlx_value_t index = as_column(b, "page_index", at);
-  mlx_value_t found = mlx_build_gather(b, "page", g->batch, index);
-  mlx_value_t scratch = mlx_build_int(b, "scratch_page", 0, each);
-  mlx_value_t page = mlx_build_select(b, "page_or_scratch", is_padding, scratch, found);
-  mlx_value_t first = mlx_function_page_rows(g, kind, page);
-  mlx_value_t in_page = mlx_build_binary(b, "index_in_page", "remainder", g->positions, page_size);
+  mlx_built_t slots = mlx_build_words(b, "slots", g->batch, MLX_STEP_SLOTS_AT(n), n);
+  mlx_built_t table = page_table_of(g, kind, slots);
+  mlx_built_t page_size = mlx_build_int(b, "page_size", MLX_KV_PAGE, each);
+  mlx_built_t nth = mlx_build_binary(b, "page_number", "divide", g->positions, page_size);
+  mlx_built_t at = mlx_build_binary(b, "page_at", "add", table, nth);
+  mlx_built_t index = as_column(b, "page_index", at);
+  mlx_built_t found = mlx_build_gather(b, "page", g->batch, index);
+  mlx_built_t scratch = mlx_build_int(b, "scratch_page", 0, each);
+  mlx_built_t page = mlx_build_select(b, "page_or_scratch", is_padding, scratch, found);
+  mlx_built_t first = mlx_function_page_rows(g, kind, page);
+  mlx_built_t in_page = mlx_build_binary(b, "index_in_page", "remainder", g->positions, page_size);
   g->rows[kind] = mlx_build_binary(b, "kv_rows", "add", first, in_page);
 }
 
@@ -234,27 +236,27 @@ static void read_segment(mlx_function_t *g) {
   mlx_builder_t *b = g->b;
   const int64_t at = MLX_STEP_SEGMENTS_AT(g->size.tokens);
   mlx_builder_comment(b, "the segment");
-  mlx_value_t slot = mlx_build_words(b, "segment_slot", g->batch, at, 1);
+  mlx_built_t slot = mlx_build_words(b, "segment_slot", g->batch, at, 1);
   g->first_page[MLX_PAGES] = page_table_of(g, MLX_PAGES, slot);
   if (g->options->window_pages) g->first_page[MLX_WINDOW_PAGES] = page_table_of(g, MLX_WINDOW_PAGES, slot);
-  mlx_value_t count = mlx_build_words(b, "segment_tokens", g->batch, at + 2, 1);
-  mlx_value_t start = mlx_build_words(b, "segment_position", g->batch, at + 3, 1);
-  mlx_value_t end = mlx_build_binary(b, "segment_end", "add", start, count);
-  mlx_value_t one = mlx_build_int(b, "one", 1, MLX_TYPE(MLX_I32, 1));
-  mlx_value_t last = mlx_build_binary(b, "segment_last", "subtract", end, one);
-  mlx_value_t zero = mlx_build_int(b, "zero", 0, MLX_TYPE(MLX_I32, 1));
+  mlx_built_t count = mlx_build_words(b, "segment_tokens", g->batch, at + 2, 1);
+  mlx_built_t start = mlx_build_words(b, "segment_position", g->batch, at + 3, 1);
+  mlx_built_t end = mlx_build_binary(b, "segment_end", "add", start, count);
+  mlx_built_t one = mlx_build_int(b, "one", 1, MLX_TYPE(MLX_I32, 1));
+  mlx_built_t last = mlx_build_binary(b, "segment_last", "subtract", end, one);
+  mlx_built_t zero = mlx_build_int(b, "zero", 0, MLX_TYPE(MLX_I32, 1));
   g->last = mlx_build_binary(b, "last_position", "maximum", last, zero);
 }
 
 void mlx_function_place_tokens(mlx_function_t *g) {
   mlx_builder_t *b = g->b;
   const int64_t n = g->size.tokens;
-  mlx_value_t position = mlx_build_words(b, "given_position", g->batch, MLX_STEP_POSITIONS_AT(n), n);
-  mlx_value_t zero = mlx_build_int(b, "zero", 0, MLX_TYPE(MLX_I32, n));
-  mlx_value_t is_padding = mlx_build_compare(b, "is_padding", "LT", position, zero);
+  mlx_built_t position = mlx_build_words(b, "given_position", g->batch, MLX_STEP_POSITIONS_AT(n), n);
+  mlx_built_t zero = mlx_build_int(b, "zero", 0, MLX_TYPE(MLX_I32, n));
+  mlx_built_t is_padding = mlx_build_compare(b, "is_padding", "LT", position, zero);
   mlx_function_read_positions(g);
   g->ids = resolve_tokens(g, is_padding);
-  g->first_row = (mlx_value_t){0};
+  g->first_row = (mlx_built_t){0};
   if (g->options->window_pages) {
     place_keys(g, MLX_WINDOW_PAGES, is_padding);
     const mlx_type_t one = MLX_TYPE(MLX_I32, 1);

@@ -3,8 +3,8 @@
 #ifndef MLXCEL_COMPILER_FUNCTION_H_
 #define MLXCEL_COMPILER_FUNCTION_H_
 
+#include "compiler/fusion.h"
 #include "compiler/module_facts.h"
-#include "compiler/paths.h"
 
 #define MLX_MAX_ROPES 4
 
@@ -26,7 +26,7 @@
 // Cosines and sines of the function's positions for one kind of RoPE.
 typedef struct mlx_rope_table {
   const mlx_rope_t *rope;
-  mlx_value_t cos, sin;  // [N, rope->dims / 2]
+  mlx_built_t cos, sin;  // [N, rope->dims / 2]
 } mlx_rope_table_t;
 
 // The kinds of pages of the KV pool (kernels/step.h).
@@ -38,43 +38,46 @@ typedef struct mlx_layer_place {
   int64_t nth, layers;
 } mlx_layer_place_t;
 
+// The weights of a mixture of experts: matrices [experts, rows, columns], biases [experts, rows].
+typedef struct mlx_expert_weights {
+  mlx_built_t gate, up, down;
+  mlx_built_t gate_bias, up_bias, down_bias;  // each may be MLX_NO_VALUE
+  mlx_built_t choice_bias;                    // [experts] or MLX_NO_VALUE
+} mlx_expert_weights_t;
+
 typedef struct mlx_function {
   mlx_builder_t *b;
   const mlx_model_t *model;
   const mlx_graph_t *graph;
   const mlx_module_options_t *options;
   mlx_module_facts_t facts;  // of the module; the emitter of its path fills it
-  mlx_paths_t paths;         // owned
-  mlx_value_t *values;       // owned; node id -> its value in the function being built
-  const char *scope;         // of the node that was emitted last
+  mlx_network_attention_t attention;
+  mlx_built_t *values;  // owned; node id -> its value in the function being built
+  const char *scope;    // of the node that was emitted last
   // Of the function being built.
   mlx_step_size_t size;   // N and W
-  mlx_value_t batch;      // i32 [?]
-  mlx_value_t ids;        // [N] token IDs, none of them MLX_TOKEN_SAMPLED
-  mlx_value_t positions;  // [N] position of each token; 0 for padding
-  mlx_value_t wanted;     // [W, 1] index of each wanted token
+  mlx_built_t batch;      // i32 [?]
+  mlx_built_t ids;        // [N] token IDs, none of them MLX_TOKEN_SAMPLED
+  mlx_built_t positions;  // [N] position of each token; 0 for padding
+  mlx_built_t wanted;     // [W, 1] index of each wanted token
   // Generic attention, for each kind of page that the module has.
-  mlx_value_t rows[MLX_PAGE_KINDS];  // [N] row in the KV pool of each token's key in the page's first layer;
+  mlx_built_t rows[MLX_PAGE_KINDS];  // [N] row in the KV pool of each token's key in the page's first layer;
                                      // padding: in page 0
-  mlx_value_t first_page[MLX_PAGE_KINDS];  // [1] where the page table of the segment is in |batch|
-  mlx_value_t first_row;                   // [1] of the pages, after the window pages; id 0: 0
-  mlx_value_t last;                        // [1] last position of the segment
-  mlx_value_t chunks;                      // number of chunks that have a position of the segment
+  mlx_built_t first_page[MLX_PAGE_KINDS];  // [1] where the page table of the segment is in |batch|
+  mlx_built_t first_row;                   // [1] of the pages, after the window pages; id 0: 0
+  mlx_built_t last;                        // [1] last position of the segment
+  mlx_built_t chunks;                      // number of chunks that have a position of the segment
   // Attention kernels: what the kernel mlx_place gives, see kernels/cuda/place.cu.
-  mlx_value_t placed;
-  mlx_value_t into;  // a product kernel writes its rows there instead of to a new value; id 0: nowhere
+  mlx_built_t placed;
   mlx_rope_table_t ropes[MLX_MAX_ROPES];
   size_t rope_count;
   // The last input that was split into bf16 parts for a quantized product, and its parts.
-  mlx_value_t split_input, split_parts;
-  bool split_for_rows16;  // in the column order of 16-bit weights
-  mlx_act_t act;          // of the gated product being built
-  bool into_parts;        // the kernel stores its result as such parts, in the order of 16-bit weights
+  mlx_built_t split_input, split_parts;
+  bool split_for_rows16;              // in the column order of 16-bit weights
   const struct mlx_decode_plan *few;  // the function uses the kernel for few tokens; NULL: it does not
 } mlx_function_t;
 
-// Chooses the path of each node and allocates what the function owns. Release with mlx_function_release, also
-// after an error.
+// Allocates what the function owns. Release with mlx_function_release, also after an error.
 mlx_status_t mlx_function_create(const mlx_model_t *model, const mlx_graph_t *graph,
                                  const mlx_module_options_t *options, mlx_function_t *out) MLX_MUST_USE;
 
@@ -88,6 +91,8 @@ int64_t mlx_function_page_layers(const mlx_function_t *g, mlx_page_kind_t kind);
 // Type of |kv|. Bytes of a page, and numbers of a row.
 mlx_type_t mlx_function_kv_type(const mlx_function_t *g);
 int64_t mlx_function_page_bytes(const mlx_function_t *g, mlx_page_kind_t kind);
+// Bytes of a state: whole rows of |kv|; 0: the network has no recurrent layer.
+int64_t mlx_function_state_bytes(const mlx_function_t *g);
 int64_t mlx_function_kv_row(const mlx_function_t *g);  // 0: |kv| is a vector of i32
 
 mlx_status_t mlx_function_declare(mlx_function_t *g) MLX_MUST_USE;  // weights
@@ -97,7 +102,7 @@ void mlx_function_begin(mlx_function_t *g, const char *name, const char *comment
 // of it is StableHLO. compiler/lower_place.h does the same by a kernel.
 void mlx_function_place_tokens(mlx_function_t *g);
 // The first row of |pages|, which are of |kind|.
-mlx_value_t mlx_function_page_rows(mlx_function_t *g, mlx_page_kind_t kind, mlx_value_t pages);
+mlx_built_t mlx_function_page_rows(mlx_function_t *g, mlx_page_kind_t kind, mlx_built_t pages);
 void mlx_function_read_positions(mlx_function_t *g);  // only positions and wanted
 void mlx_function_release(mlx_function_t *g);         // frees the builder and what the function owns
 

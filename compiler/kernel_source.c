@@ -12,6 +12,15 @@ const mlx_kernel_source_t *mlx_kernel_source_find(const char *name) {
   return NULL;
 }
 
+const mlx_kernel_source_t *mlx_kernel_source_object(const char *level, size_t nth) {
+  const size_t length = strlen(level);
+  for (const mlx_kernel_source_t *source = mlx_kernel_sources; source->name; ++source) {
+    const char *dot = strchr(source->name, '.');
+    if (dot && !strncmp(dot + 1, level, length) && !strcmp(dot + 1 + length, ".o") && !nth--) return source;
+  }
+  return NULL;
+}
+
 const mlx_kernel_source_t *mlx_kernel_source_header(size_t nth) {
   for (const mlx_kernel_source_t *source = mlx_kernel_sources; source->name; ++source) {
     const char *ending = strrchr(source->name, '.');

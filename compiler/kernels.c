@@ -12,12 +12,16 @@
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/meter.h"
+#include "base/parallel.h"
 #include "cache/image_store.h"
+#include "compiler/kernel_config.h"
 #include "compiler/kernel_source.h"
 
 #define MAX_DEFINITIONS 128
-#define MAX_HEADERS 64
+#define MAX_HEADERS 96
 #define MAX_WORKERS 16
+#define REPORT_SECONDS 0.2             // between two reports
 #define MAX_IMAGE ((size_t)256 << 20)  // bytes
 #define CACHED_IMAGE "image.fatbin"
 
@@ -32,38 +36,40 @@ const char *mlx_kernel_kind_name(mlx_kernel_kind_t kind) {
                                       [MLX_KERNEL_ROWS] = "rows",
                                       [MLX_KERNEL_EXPERTS] = "experts",
                                       [MLX_KERNEL_FEW] = "few",
+                                      [MLX_KERNEL_RECURRENT] = "recurrent",
                                       [MLX_KERNEL_NETWORK] = "network"};
   return names[kind];
 }
 
 void mlx_kernels_clear(mlx_kernels_t *kernels) {
-  for (size_t i = 0; i < kernels->count; ++i) mlx_free(kernels->images[i].definitions);
+  for (size_t i = 0; i < kernels->count; ++i) {
+    mlx_free(kernels->images[i].definitions);
+    mlx_free(kernels->images[i].file);
+  }
   mlx_free(kernels->images);
   mlx_free(kernels->tiles);
   *kernels = (mlx_kernels_t){0};
 }
 
 mlx_status_t mlx_kernels_image(mlx_kernels_t *kernels, mlx_kernel_kind_t kind, const char *definitions,
-                               const char **out_file) {
-  char *text;
-  MLX_TRY(mlx_format(&text, "%s", definitions));
+                               mlx_kernel_build_t build, const char **out_file) {
+  mlx_kernel_image_request_t image = {.kind = kind, .build = build};
   for (size_t i = 0; i < kernels->count; ++i) {
-    if (kernels->images[i].kind != kind || strcmp(kernels->images[i].definitions, text)) continue;
-    mlx_free(text);
+    if (kernels->images[i].kind != kind || strcmp(kernels->images[i].definitions, definitions)) continue;
     *out_file = kernels->images[i].file;
     return NULL;
   }
+  MLX_TRY(mlx_reserve(kernels->count + 1, sizeof *kernels->images, &kernels->capacity, &kernels->images));
+  MLX_TRY(mlx_format(&image.definitions, "%s", definitions));
   mlx_status_t status =
-      mlx_reserve(kernels->count + 1, sizeof *kernels->images, &kernels->capacity, &kernels->images);
+      kernels->gpu ? mlx_format(&image.file, "%s%zu.fatbin", mlx_kernel_kind_name(kind), kernels->count + 1)
+                   : mlx_format(&image.file, "%s", definitions);
   if (status) {
-    mlx_free(text);
+    mlx_free(image.definitions);
     return status;
   }
-  mlx_kernel_image_request_t *image = &kernels->images[kernels->count++];
-  *image = (mlx_kernel_image_request_t){.kind = kind, .definitions = text};
-  snprintf(image->file, sizeof image->file, "%s%zu.%s", mlx_kernel_kind_name(kind), kernels->count,
-           kernels->gpu ? "fatbin" : "o");
-  *out_file = image->file;
+  kernels->images[kernels->count++] = image;
+  *out_file = image.file;
   return NULL;
 }
 
@@ -77,28 +83,20 @@ bool mlx_kernels_use(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind) {
 // ----------------------------------------------------------------------------------------------------------
 // Objects for CPUs
 
-static const mlx_kernel_source_t *find_object(mlx_kernel_kind_t kind, const char *level) {
-  char name[64];
-  snprintf(name, sizeof name, "%s.%s.o", mlx_kernel_kind_name(kind), level);
-  return mlx_kernel_source_find(name);
-}
-
-static mlx_status_t get_object(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind,
+static mlx_status_t get_object(const mlx_kernel_image_request_t *image,
                                const mlx_kernel_source_t **out_object) {
-  *out_object = find_object(kind, kernels->cpu_level);
-  return *out_object ? NULL
-                     : mlx_error(MLX_INTERNAL, "this build has no CPU kernel '%s' for %s",
-                                 mlx_kernel_kind_name(kind), kernels->cpu_level);
+  *out_object = mlx_kernel_source_find(image->definitions);
+  return *out_object ? NULL : mlx_error(MLX_INTERNAL, "this build has no object '%s'", image->definitions);
 }
 
-bool mlx_kernels_have_level(const char *level) { return find_object(MLX_KERNEL_NETWORK, level) != NULL; }
+bool mlx_kernels_have_level(const char *level) { return mlx_kernel_source_object(level, 0) != NULL; }
 
 const char *mlx_kernels_cpu_level(const char *level) {
   const char *best = NULL;
   const mlx_cpu_level_t *highest = !strcmp(level, "host") ? mlx_cpu_level_here() : mlx_cpu_level_find(level),
                         *known;
   for (size_t i = 0; highest && (known = mlx_cpu_level(i)) && known <= highest; ++i) {  // ascending
-    if (known->arch == highest->arch && find_object(MLX_KERNEL_NETWORK, known->name)) best = known->name;
+    if (known->arch == highest->arch && mlx_kernels_have_level(known->name)) best = known->name;
   }
   return best;
 }
@@ -123,8 +121,8 @@ static mlx_status_t describe(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nv
   MLX_TRY(get_source(image->kind, &source));
   mlx_nvrtc_identity(nvrtc, identity);
   mlx_text_t text = {0};
-  mlx_text_printf(&text, "nvrtc %s sm_%d\n%s\n%s", identity, kernels->gpu->kernel_sm, image->definitions,
-                  source->text);
+  mlx_text_printf(&text, "nvrtc %s sm_%d%s\n%s\n%s", identity, kernels->gpu->kernel_sm,
+                  image->build.wgmma ? "a" : "", image->definitions, source->text);
   const mlx_kernel_source_t *header;
   for (size_t i = 0; (header = mlx_kernel_source_header(i)); ++i)
     mlx_text_printf(&text, "%s\n%s", header->name, header->text);
@@ -151,7 +149,7 @@ static mlx_status_t make_object(const mlx_kernels_t *kernels, const mlx_nvrtc_t 
     return NULL;
   }
   const mlx_kernel_source_t *object;
-  MLX_TRY(get_object(kernels, image->kind, &object));
+  MLX_TRY(get_object(image, &object));
   out->bytes = object->text;
   out->length = object->length;
   return NULL;
@@ -174,10 +172,11 @@ mlx_status_t mlx_kernels_objects(const mlx_kernels_t *kernels, const mlx_nvrtc_t
 // ----------------------------------------------------------------------------------------------------------
 // Images
 
-// Splits |text| into lines, in place.
-static mlx_status_t split_lines(char *text, const char *lines[MAX_DEFINITIONS], size_t *out_count) {
+// The lines of |text| that are macros. Splits it in place.
+static mlx_status_t split_macros(char *text, const char *lines[MAX_DEFINITIONS], size_t *out_count) {
   *out_count = 0;
   for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+    if (!mlx_kernel_line_is_macro(line)) continue;
     if (*out_count == MAX_DEFINITIONS)
       return mlx_error(MLX_INTERNAL, "a kernel has more than %d definitions", MAX_DEFINITIONS);
     *end = 0;
@@ -186,49 +185,61 @@ static mlx_status_t split_lines(char *text, const char *lines[MAX_DEFINITIONS], 
   return NULL;
 }
 
-// Only the tiled products (with a tile height BM) have a variant for wgmma, which needs sm_90a. One
-// compilation for plain sm_90 gives all other kernels their cubin and their PTX.
-static bool uses_wgmma(mlx_kernel_kind_t kind, const char *const *definitions, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    if (!strncmp(definitions[i], "BM=", 3)) return kind == MLX_KERNEL_LINEAR || kind == MLX_KERNEL_PACKED;
+// Headers that a source may include: those of kernels/, and the configuration of the image.
+typedef struct header_list {
+  const char *names[MAX_HEADERS], *texts[MAX_HEADERS];
+  size_t count;
+  char *config;  // owned
+} header_list_t;
+
+static mlx_status_t list_headers(const mlx_kernel_image_request_t *image, header_list_t *out) {
+  const char *kernel = mlx_kernel_kind_name(image->kind);
+  *out = (header_list_t){0};
+  MLX_TRY(mlx_kernel_config_header(kernel, image->definitions, &out->config));
+  out->names[0] = MLX_KERNEL_CONFIG;
+  out->texts[0] = out->config;
+  out->count = 1;
+  for (const mlx_kernel_source_t *header; (header = mlx_kernel_source_header(out->count - 1)); ++out->count) {
+    if (out->count == MAX_HEADERS) {
+      mlx_free(out->config);
+      return mlx_error(MLX_INTERNAL, "there are more than %d kernel headers", MAX_HEADERS - 1);
+    }
+    out->texts[out->count] = header->text;
+    out->names[out->count] = header->name;
   }
-  return false;
+  return NULL;
 }
 
 static mlx_status_t compile_image(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nvrtc,
                                   const mlx_kernel_image_request_t *image, char *definitions,
                                   const char *path, const char *log_path) {
   const mlx_kernel_source_t *source;
-  const char *lines[MAX_DEFINITIONS], *headers[MAX_HEADERS], *header_names[MAX_HEADERS];
-  mlx_nvrtc_job_t job = {.sm = kernels->gpu->kernel_sm,
-                         .definitions = lines,
-                         .headers = headers,
-                         .header_names = header_names,
-                         .log_path = log_path};
+  const char *macros[MAX_DEFINITIONS];
+  header_list_t headers;
+  mlx_kernel_image_t made;
+  mlx_nvrtc_job_t job = {.sm = kernels->gpu->kernel_sm, .definitions = macros, .log_path = log_path};
   MLX_TRY(get_source(image->kind, &source));
-  MLX_TRY(split_lines(definitions, lines, &job.definition_count));
-  job.arch_specific = job.sm == 90 && uses_wgmma(image->kind, lines, job.definition_count);
-  for (const mlx_kernel_source_t *header; (header = mlx_kernel_source_header(job.header_count));
-       ++job.header_count) {
-    if (job.header_count == MAX_HEADERS)
-      return mlx_error(MLX_INTERNAL, "there are more than %d kernel headers", MAX_HEADERS);
-    headers[job.header_count] = header->text;
-    header_names[job.header_count] = header->name;
-  }
+  MLX_TRY(split_macros(definitions, macros, &job.definition_count));
+  MLX_TRY(list_headers(image, &headers));
+  // One compilation for plain sm_90 gives kernels without wgmma their cubin and their PTX.
+  job.arch_specific = job.sm == 90 && image->build.wgmma;
   job.name = source->name;
   job.source = source->text;
-  mlx_kernel_image_t made;
-  MLX_TRY(mlx_nvrtc_compile(nvrtc, &job, &made));
-  mlx_status_t status = mlx_write_scratch_file(path, made.bytes, made.length);
+  job.header_names = headers.names;
+  job.headers = headers.texts;
+  job.header_count = headers.count;
+  mlx_status_t status = mlx_nvrtc_compile(nvrtc, &job, &made);
+  mlx_free(headers.config);
+  if (status) return status;
+  status = mlx_write_scratch_file(path, made.bytes, made.length);
   mlx_kernel_image_release(&made);
   return status;
 }
 
-static mlx_status_t copy_object(const mlx_kernels_t *kernels, const mlx_kernel_image_request_t *image,
-                                const char *folder) {
+static mlx_status_t copy_object(const mlx_kernel_image_request_t *image, const char *folder) {
   const mlx_kernel_source_t *object;
   char *path;
-  MLX_TRY(get_object(kernels, image->kind, &object));
+  MLX_TRY(get_object(image, &object));
   MLX_TRY(mlx_join_path(folder, image->file, &path));
   mlx_status_t status = mlx_write_scratch_file(path, object->text, object->length);
   mlx_free(path);
@@ -270,7 +281,7 @@ mlx_status_t mlx_kernels_key(const mlx_kernels_t *kernels, const mlx_nvrtc_t *nv
   mlx_digest_t digest;
   MLX_TRY(describe(kernels, nvrtc, image, &text));
   mlx_digest_begin(&digest);
-  mlx_digest_field(&digest, "mlxcel kernel 1", rule, strlen(rule));
+  mlx_digest_field(&digest, "mlxcel kernel 2", rule, strlen(rule));
   mlx_digest_field(&digest, mlx_kernel_kind_name(image->kind), text, strlen(text));
   mlx_digest_end(&digest, out_hex);
   mlx_free(text);
@@ -317,31 +328,14 @@ static mlx_status_t take_image(image_fill_t *fill, const mlx_image_store_t *stor
 // ----------------------------------------------------------------------------------------------------------
 // The order of compilation
 
-// The number after |name| ("BM=") at the start of a line of |definitions|; 0 if there is none.
-static int definition_value(const char *definitions, const char *name) {
-  const size_t length = strlen(name);
-  for (const char *line = definitions; line && *line; line = strchr(line, '\n'), line += line != NULL) {
-    if (!strncmp(line, name, length)) return atoi(line + length);
-  }
-  return 0;
-}
-
-// From bench/image_time. A tiled product grows with its tile; gate and up (EPILOGUE=2) are two products. For
-// sm_90 it is compiled twice, see uses_wgmma.
-static int product_cost(const char *definitions) {
-  const int tile_rows = definition_value(definitions, "BM=");
-  const int one = tile_rows ? 30 + tile_rows / 4 : definition_value(definitions, "CUT=") ? 10 : 40;
-  return definition_value(definitions, "EPILOGUE=") == 2 ? 2 * one : one;
-}
-
+// From bench/image_time.
 int mlx_kernel_image_cost(const mlx_kernel_image_request_t *image) {
   static const int costs[MLX_KERNEL_KINDS] = {
-      [MLX_KERNEL_DECODE] = 300,       [MLX_KERNEL_SAMPLE] = 170, [MLX_KERNEL_ATTENTION] = 80,
-      [MLX_KERNEL_ATTENTION_F32] = 80, [MLX_KERNEL_EXPERTS] = 50, [MLX_KERNEL_PLACE] = 20,
-      [MLX_KERNEL_ROWS] = 10,          [MLX_KERNEL_FEW] = 250};
-  if (image->kind == MLX_KERNEL_LINEAR || image->kind == MLX_KERNEL_PACKED)
-    return product_cost(image->definitions);
-  return costs[image->kind];
+      [MLX_KERNEL_DECODE] = 300,       [MLX_KERNEL_SAMPLE] = 170,  [MLX_KERNEL_ATTENTION] = 80,
+      [MLX_KERNEL_ATTENTION_F32] = 80, [MLX_KERNEL_EXPERTS] = 50,  [MLX_KERNEL_PLACE] = 20,
+      [MLX_KERNEL_ROWS] = 10,          [MLX_KERNEL_FEW] = 250,     [MLX_KERNEL_LINEAR] = 40,
+      [MLX_KERNEL_PACKED] = 40,        [MLX_KERNEL_RECURRENT] = 30};
+  return image->build.cost ? image->build.cost : costs[image->kind];
 }
 
 void mlx_kernels_order(const mlx_kernels_t *kernels, size_t *out_order) {
@@ -367,8 +361,12 @@ typedef struct work {
   image_origin_t *origins;  // one per image, likewise
   size_t *order;            // the order in which they are claimed
   atomic_size_t claimed;
-  atomic_bool failed;   // no thread claims another image
-  atomic_bool damaged;  // an image of the store was not used
+  atomic_bool failed;     // no thread claims another image
+  atomic_bool damaged;    // an image of the store was not used
+  pthread_mutex_t mutex;  // guards the rest
+  pthread_cond_t changed;
+  size_t threads, done;      // threads that are at work; images that are ready
+  int64_t cost, total_cost;  // of those images, and of all
 } work_t;
 
 static mlx_status_t make_nth(work_t *work, size_t nth) {
@@ -385,24 +383,51 @@ static mlx_status_t make_nth(work_t *work, size_t nth) {
   return status;
 }
 
+static void count_ready(work_t *work, size_t nth) {
+  pthread_mutex_lock(&work->mutex);
+  ++work->done;
+  work->cost += mlx_kernel_image_cost(&work->kernels->images[nth]);
+  pthread_mutex_unlock(&work->mutex);
+}
+
 // Claims the longest image first: a thread that started it at the end would keep the other CPUs idle.
-// |report| is NULL in a worker thread.
-static void compile_images(work_t *work, const mlx_report_t *report) {
+static void compile_images(work_t *work) {
   const size_t count = work->kernels->count;
   size_t claimed;
   while (!atomic_load(&work->failed) && (claimed = atomic_fetch_add(&work->claimed, 1)) < count) {
-    mlx_report_progress(report, "compiling kernels: %zu of %zu", claimed + 1, count);
     const size_t nth = work->order[claimed];
     const double start = mlx_thread_cpu_seconds();
     work->results[nth] = make_nth(work, nth);
     work->cpu_seconds[nth] = mlx_thread_cpu_seconds() - start;
     if (work->results[nth]) atomic_store(&work->failed, true);
+    count_ready(work, nth);
   }
 }
 
-static void *work_thread(void *work) {
-  compile_images(work, NULL);
+static void *work_thread(void *user) {
+  work_t *work = user;
+  compile_images(work);
+  pthread_mutex_lock(&work->mutex);
+  --work->threads;
+  pthread_cond_signal(&work->changed);
+  pthread_mutex_unlock(&work->mutex);
   return NULL;
+}
+
+// Reports until all threads have ended. The remaining time follows from the costs of the images.
+static void wait_for_threads(work_t *work, const mlx_report_t *report) {
+  const double start = mlx_seconds();
+  pthread_mutex_lock(&work->mutex);
+  while (work->threads) {
+    mlx_wait_for(&work->changed, &work->mutex, REPORT_SECONDS);
+    if (mlx_report_is_cancelled(report)) atomic_store(&work->failed, true);  // no thread claims another image
+    const double taken = mlx_seconds() - start;
+    const double left = work->cost ? taken * (double)(work->total_cost - work->cost) / (double)work->cost : 0;
+    if (taken >= MLX_METER_SILENT)
+      mlx_report_progress(report, "compiling kernels: %zu of %zu, %.0f s%s", work->done, work->kernels->count,
+                          taken, mlx_left_show(left).text);
+  }
+  pthread_mutex_unlock(&work->mutex);
 }
 
 static void count_image(mlx_image_counts_t *counts, image_origin_t origin) {
@@ -410,16 +435,23 @@ static void count_image(mlx_image_counts_t *counts, image_origin_t origin) {
     ++*(origin == FROM_STORE ? &counts->stored : origin == FROM_CACHE ? &counts->cached : &counts->compiled);
 }
 
-// The calling thread compiles too, and reports progress between its images. If a thread cannot be started,
-// the remaining threads compile its images. Returns the first error in claiming order.
+// The calling thread reports progress. If a thread cannot be started, the other threads compile its images;
+// without any thread, the calling thread does. Returns the first error in claiming order.
 static mlx_status_t compile_in_threads(work_t *work, const mlx_report_t *report) {
   pthread_t threads[MAX_WORKERS];
   const size_t count = work->kernels->count, cpus = (size_t)mlx_cpu_count();
   const size_t limit = cpus < MAX_WORKERS ? cpus : MAX_WORKERS, wanted = count < limit ? count : limit;
   size_t started = 0;
   mlx_kernels_order(work->kernels, work->order);
-  while (started + 1 < wanted && !pthread_create(&threads[started], NULL, work_thread, work)) ++started;
-  compile_images(work, report);
+  for (size_t i = 0; i < count; ++i) work->total_cost += mlx_kernel_image_cost(&work->kernels->images[i]);
+  pthread_mutex_lock(&work->mutex);  // a thread ends after it is counted
+  while (started < wanted && !pthread_create(&threads[started], NULL, work_thread, work)) ++started;
+  work->threads = started;
+  pthread_mutex_unlock(&work->mutex);
+  if (started)
+    wait_for_threads(work, report);
+  else
+    compile_images(work);
   for (size_t i = 0; i < started; ++i) pthread_join(threads[i], NULL);
   mlx_status_t status = NULL;
   for (size_t i = 0; i < count; ++i) {
@@ -432,7 +464,7 @@ static mlx_status_t compile_in_threads(work_t *work, const mlx_report_t *report)
     count_image(work->kernels->counts, work->origins[nth]);
   }
   mlx_report_done(report);
-  return status;
+  return status ? status : mlx_report_check(report);
 }
 
 // A store that cannot be used is no error: NVRTC makes the same images.
@@ -471,12 +503,16 @@ mlx_status_t mlx_kernels_compile(const mlx_kernels_t *kernels, const mlx_nvrtc_t
                                  const mlx_report_t *report) {
   MLX_TRY(mlx_make_dirs(folder, 0777));
   for (size_t i = 0; !kernels->gpu && i < kernels->count; ++i)
-    MLX_TRY(copy_object(kernels, &kernels->images[i], folder));
+    MLX_TRY(copy_object(&kernels->images[i], folder));
   if (!kernels->gpu) return NULL;
   if (!mlx_nvrtc_makes_ptx(nvrtc)) {
     mlx_report_note(report, "libnvfatbin was not found: the kernels run on sm_%d only, not on later GPUs",
                     kernels->gpu->kernel_sm);
   }
-  work_t work = {.kernels = kernels, .nvrtc = nvrtc, .folder = folder};
+  work_t work = {.kernels = kernels,
+                 .nvrtc = nvrtc,
+                 .folder = folder,
+                 .mutex = PTHREAD_MUTEX_INITIALIZER,
+                 .changed = PTHREAD_COND_INITIALIZER};
   return compile_for_gpu(&work, report);
 }

@@ -1,7 +1,8 @@
 // Kernels: our own code that is linked into one module. While a module is emitted, ops request images and get
 // a file name for the MLIR. The files are made before iree-compile runs. For a GPU, NVRTC compiles a source
-// of kernels/cuda with the requested definitions. For a CPU, the object is already in this binary
-// (kernels/cpu, compiled when mlxcel was built).
+// of kernels/cuda with the requested configuration (compiler/kernel_config.h). For a CPU, an image is one
+// object of MLX_KERNEL_NETWORK, which is already in this binary (kernels/cpu, compiled when mlxcel was
+// built).
 #ifndef MLXCEL_COMPILER_KERNELS_H_
 #define MLXCEL_COMPILER_KERNELS_H_
 
@@ -24,16 +25,24 @@ typedef enum mlx_kernel_kind {
   MLX_KERNEL_ROWS,
   MLX_KERNEL_EXPERTS,
   MLX_KERNEL_FEW,
+  MLX_KERNEL_RECURRENT,
   MLX_KERNEL_NETWORK,
   MLX_KERNEL_KINDS
 } mlx_kernel_kind_t;
-// "decode", "linear", ...: the source is NAME.cu. "network": the object is NAME.LEVEL.o.
+// "decode", "linear", ...: the source is NAME.cu. "network": the objects of kernels/cpu.
 const char *mlx_kernel_kind_name(mlx_kernel_kind_t kind);
+
+// How an image is compiled. It follows from the definitions.
+typedef struct mlx_kernel_build {
+  int cost;    // mlx_kernel_image_cost; 0: that of its kind
+  bool wgmma;  // it has a variant for wgmma, which needs sm_90a
+} mlx_kernel_build_t;
 
 typedef struct mlx_kernel_image_request {
   mlx_kernel_kind_t kind;
-  char file[32];      // its name in the MLIR
-  char *definitions;  // owned; "NAME=VALUE" lines
+  char *file;         // owned: its name in the MLIR
+  char *definitions;  // owned; lines of compiler/kernel_config.h; for a CPU the object (kernel_source.h)
+  mlx_kernel_build_t build;
 } mlx_kernel_image_request_t;
 
 // Where the images of a module came from.
@@ -64,10 +73,11 @@ bool mlx_kernels_have_level(const char *level);
 
 void mlx_kernels_clear(mlx_kernels_t *kernels);
 
-// Requests an image of |kind| with these definitions ("NAME=VALUE" lines). Equal requests share a file.
-// *|out_file| is valid until the next request.
+// Requests an image of |kind| with these definitions: lines of compiler/kernel_config.h, or for a CPU the
+// name of an object, which is also its file. Equal requests share a file. *|out_file| is valid until
+// mlx_kernels_clear.
 mlx_status_t mlx_kernels_image(mlx_kernels_t *kernels, mlx_kernel_kind_t kind, const char *definitions,
-                               const char **out_file) MLX_MUST_USE;
+                               mlx_kernel_build_t build, const char **out_file) MLX_MUST_USE;
 
 // Whether an image of |kind| was requested.
 bool mlx_kernels_use(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind);

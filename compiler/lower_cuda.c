@@ -1,5 +1,4 @@
-// Launches of kernels/cuda/linear.cu, attention.cu and attention_f32.cu: macro definitions, grid and
-// operands.
+// Launches of kernels/cuda/linear.cu, attention.cu and attention_f32.cu: configuration, grid and operands.
 #include "compiler/lower_cuda.h"
 
 #include <string.h>
@@ -7,20 +6,21 @@
 #include "compiler/cuda_image.h"
 #include "compiler/cuda_launch.h"
 
-static mlx_value_t as_16_bits(mlx_function_t *g, mlx_value_t x) {
+static mlx_built_t as_16_bits(mlx_function_t *g, mlx_built_t x) {
   return x.dtype == MLX_F32 ? mlx_build_convert(g->b, "narrow", x, g->options->dtype) : x;
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Linear
 
-static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
+static mlx_built_t gemv(mlx_function_t *g, const char *name, const mlx_cuda_product_t *p) {
+  const mlx_built_t x = p->x, weight = p->weight;
   const int64_t n = weight.dims[0], rows = n >= 16384 ? 4 : n >= 8192 ? 2 : 1, warps = 8;
   mlx_text_t definitions = {0};
-  mlx_text_puts(&definitions, "NAME=mlx_gemv\n");
-  MLX_DEFINE(&definitions, {"GEMV", 1}, {"M", x.dims[0]}, {"N", n}, {"K", weight.dims[1]},
-             {"GEMV_ROWS", rows}, {"GEMV_WARPS", warps});
-  mlx_cuda_define_dtype(&definitions, weight.dtype);
+  mlx_text_puts(&definitions, "NAME=mlx_gemv\nGEMV=1\n");
+  MLX_DEFINE(&definitions, {"m", x.dims[0]}, {"n", n}, {"k", weight.dims[1]}, {"gemv_rows", rows},
+             {"warps", warps});
+  mlx_cuda_define_type(&definitions, "dtype", weight.dtype);
   mlx_extern_t kernel = {.symbol = "mlx_gemv",
                          .file = mlx_cuda_image(g, MLX_KERNEL_LINEAR, &definitions),
                          .grid = {mlx_ceil_div(n, warps * rows), 1, 1},
@@ -29,7 +29,7 @@ static mlx_value_t gemv(mlx_function_t *g, const char *name, mlx_value_t x, mlx_
                          .operand_count = 2,
                          .updated_from = 2,
                          .result = MLX_TYPE(MLX_F32, x.dims[0], n)};
-  return mlx_cuda_call(g, name, &kernel);
+  return mlx_cuda_call_into(g, name, &kernel, p->into);
 }
 
 // How a product is divided among thread blocks. The thresholds were measured on an H200, also those of the
@@ -73,66 +73,77 @@ static tile_t hopper_tile(int64_t m, int64_t n, int64_t k, mlx_epilogue_t epilog
   return split_k_tile(m, n, k, epilogue, processors);
 }
 
-// The launch of a product of |x| with |n| rows of weights, |weight| first, without operands and results.
-static mlx_extern_t launch_gemm(mlx_function_t *g, mlx_text_t *definitions, mlx_value_t x, mlx_value_t weight,
-                                int64_t n, mlx_epilogue_t epilogue) {
-  const int64_t m = x.dims[0], k = weight.dims[1], processors = g->options->kernels->gpu->blocks;
+// Matrices of a launch, and what it does with their products.
+typedef struct matrices {
+  const mlx_built_t *weights;  // with MLX_EPILOGUE_GATED only the first of two
+  int count;
+  mlx_epilogue_t epilogue;
+  mlx_act_t act;
+} matrices_t;
+
+static int64_t rows_of(const matrices_t *w, int nth) { return nth < w->count ? w->weights[nth].dims[0] : 0; }
+
+// The launch of the products of |x| with |w|, without operands and results.
+static mlx_extern_t launch_gemm(mlx_function_t *g, mlx_built_t x, const matrices_t *w) {
+  const mlx_epilogue_t epilogue = w->epilogue;
+  const int64_t m = x.dims[0], n = rows_of(w, 0) + rows_of(w, 1) + rows_of(w, 2), k = w->weights[0].dims[1],
+                processors = g->options->kernels->gpu->blocks;
   const int64_t min_blocks = processors * 7 / 10;  // the GPU counts as full from here on
   const tile_t t = mlx_cuda_is_hopper(g) ? hopper_tile(m, n, k, epilogue, processors, min_blocks)
                                          : portable_tile(m, n, epilogue, min_blocks);
   const int64_t threads =
       32 * t.warps +
       (mlx_cuda_is_hopper(g) && t.m % 64 == 0 ? 128 : 0);  // with wgmma, four extra warps only copy
-  mlx_text_puts(definitions, "NAME=mlx_linear\n");
-  MLX_DEFINE(definitions, {"M", m}, {"N", weight.dims[0]}, {"K", k}, {"EPILOGUE", epilogue});
-  MLX_DEFINE(definitions, {"BM", t.m}, {"BN", t.n}, {"SPLIT", t.split}, {"STAGES", t.stages},
-             {"WARPS", t.warps}, {"BLOCK", threads});
-  mlx_cuda_define_dtype(definitions, weight.dtype);
+  mlx_text_t d = {0};
+  mlx_text_puts(&d, "NAME=mlx_linear\n");
+  MLX_DEFINE(&d, {"EPILOGUE", epilogue}, {"MATRICES", w->count}, {"SPLIT", t.split});
+  if (w->act) mlx_cuda_define_activation(&d, "act", w->act);
+  MLX_DEFINE(&d, {"m", m}, {"n", rows_of(w, 0)}, {"k", k});
+  if (w->count > 1) MLX_DEFINE(&d, {"n2", rows_of(w, 1)}, {"n3", rows_of(w, 2)});
+  MLX_DEFINE(&d, {"warps", t.warps}, {"bm", t.m}, {"bn", t.n}, {"stages", t.stages}, {"threads", threads});
+  mlx_cuda_define_type(&d, "dtype", w->weights[0].dtype);
   return (mlx_extern_t){
       .symbol = "mlx_linear",
-      .file = mlx_cuda_image(g, MLX_KERNEL_LINEAR, definitions),
+      .file = mlx_cuda_build_image(g, MLX_KERNEL_LINEAR, &d,
+                                   mlx_cuda_tiled_build(t.m, epilogue == MLX_EPILOGUE_GATED)),
       .grid = {mlx_ceil_div(m, t.m), mlx_ceil_div(n, t.n), t.split},
       .threads = threads,
       .shared_bytes = t.stages * ((t.m + t.n * (epilogue == MLX_EPILOGUE_GATED ? 2 : 1)) * 128 + 16)};
 }
 
-static mlx_value_t gemm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
-                        mlx_value_t other, mlx_epilogue_t epilogue) {
-  mlx_text_t definitions = {0};
-  if (epilogue == MLX_EPILOGUE_GATED && g->act) MLX_DEFINE(&definitions, {"ACT", g->act});
-  mlx_extern_t kernel = launch_gemm(g, &definitions, x, weight, weight.dims[0], epilogue);
+static mlx_built_t gemm(mlx_function_t *g, const char *name, const mlx_cuda_product_t *p) {
+  const mlx_built_t x = p->x, weight = p->weight;
+  const mlx_epilogue_t epilogue = p->epilogue;
+  const mlx_act_t act = epilogue == MLX_EPILOGUE_GATED ? p->act : MLX_ACT_SILU;
+  mlx_extern_t kernel =
+      launch_gemm(g, x, &(matrices_t){.weights = &weight, .count = 1, .epilogue = epilogue, .act = act});
   kernel.operands[0] = as_16_bits(g, x);
   kernel.operands[1] = weight;
-  kernel.operands[2] = other;
+  kernel.operands[2] = p->other;
   kernel.operand_count = kernel.updated_from = epilogue == MLX_EPILOGUE_NONE ? 2 : 3;
   kernel.result =
       MLX_TYPE(epilogue == MLX_EPILOGUE_GATED ? g->options->dtype : MLX_F32, x.dims[0], weight.dims[0]);
-  return mlx_cuda_call(g, name, &kernel);
+  return mlx_cuda_call_into(g, name, &kernel, p->into);
 }
 
-void mlx_cuda_group(mlx_function_t *g, const char *name, mlx_value_t x, const mlx_value_t *weights, int count,
-                    mlx_value_t *out) {
+void mlx_cuda_group(mlx_function_t *g, const char *name, mlx_built_t x, const mlx_built_t *weights, int count,
+                    mlx_built_t *out) {
   if (!g->options->narrow) {  // a narrow module has no quantized weights
     mlx_cuda_exact_group(g, name, x, weights, count, out);
     return;
   }
-  const int64_t last = count > 2 ? weights[2].dims[0] : 0;
-  mlx_text_t definitions = {0};
-  MLX_DEFINE(&definitions, {"N2", weights[1].dims[0]}, {"N3", last});
-  mlx_extern_t kernel = launch_gemm(g, &definitions, x, weights[0],
-                                    weights[0].dims[0] + weights[1].dims[0] + last, MLX_EPILOGUE_GROUP);
+  mlx_extern_t kernel =
+      launch_gemm(g, x, &(matrices_t){.weights = weights, .count = count, .epilogue = MLX_EPILOGUE_GROUP});
   kernel.operands[0] = as_16_bits(g, x);
   memcpy(kernel.operands + 1, weights, (size_t)count * sizeof *weights);
   mlx_cuda_call_group(g, name, &kernel, x.dims[0], weights, count, out);
 }
 
-mlx_value_t mlx_cuda_linear(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t weight,
-                            mlx_value_t other, mlx_epilogue_t epilogue) {
-  if (weight.quantized_weight) return mlx_cuda_quantized_linear(g, name, x, weight, other, epilogue);
-  if (weight.dtype == MLX_F32) return mlx_cuda_scores(g, name, x, weight);
-  if (mlx_cuda_uses_gemv(x.dims[0])) return gemv(g, name, x, weight);
-  return g->options->narrow ? gemm(g, name, x, weight, other, epilogue)
-                            : mlx_cuda_exact_gemm(g, name, x, weight, other, epilogue);
+mlx_built_t mlx_cuda_linear(mlx_function_t *g, const char *name, const mlx_cuda_product_t *p) {
+  if (p->weight.quantized_weight) return mlx_cuda_quantized_linear(g, name, p);
+  if (p->weight.dtype == MLX_F32) return mlx_cuda_scores(g, name, p);
+  if (mlx_cuda_uses_gemv(p->x.dims[0])) return gemv(g, name, p);
+  return g->options->narrow ? gemm(g, name, p) : mlx_cuda_exact_gemm(g, name, p);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -141,7 +152,7 @@ mlx_value_t mlx_cuda_linear(mlx_function_t *g, const char *name, mlx_value_t x, 
 // The kernel for long segments in the 16-bit mode: a block has wq warps of 16 queries, times wk warps that
 // share the keys of a step.
 typedef struct attend_tile {
-  int64_t wq, wk, keys;  // WQ, WK and KEYS of attention.cu
+  int64_t wq, wk, keys;  // fields of attention_config.cuh
 } attend_tile_t;
 
 static attend_tile_t choose_attend_tile(const mlx_attention_t *a) {
@@ -155,7 +166,7 @@ static attend_tile_t choose_attend_tile(const mlx_attention_t *a) {
 }
 
 static mlx_attend_f32_tile_t choose_f32_tile(const mlx_function_t *g, bool is_long) {
-  const mlx_attention_t *a = &g->paths.attention;
+  const mlx_attention_t *a = &g->attention.form;
   const mlx_dtype_t kv = g->options->kv;
   const int64_t bytes = kv == MLX_Q8_0 ? 1 : (int64_t)mlx_dtype_info(kv)->block_bytes;
   return mlx_attend_f32_tile(is_long, g->size.tokens, a->heads, a->kv_heads, a->head_dim, bytes,
@@ -163,7 +174,7 @@ static mlx_attend_f32_tile_t choose_f32_tile(const mlx_function_t *g, bool is_lo
 }
 
 mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g) {
-  const mlx_attention_t *a = &g->paths.attention;
+  const mlx_attention_t *a = &g->attention.form;
   const int64_t share = a->heads / a->kv_heads, n = g->size.tokens;
   mlx_cuda_tiles_t t = {.short_queries = choose_f32_tile(g, false).queries, .share = share};
   // A function with more tokens than segments is for prompts: with f32 attention, whose results do not depend
@@ -183,13 +194,15 @@ mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g) {
   return t;
 }
 
-// The macros that attention.cu and attention_f32.cu share.
+// What attention.cu and attention_f32.cu share.
 static mlx_text_t define_attention(const mlx_function_t *g, const mlx_attention_t *a, bool is_long) {
   mlx_text_t definitions = {0};
-  mlx_text_printf(&definitions, "NAME=mlx_attend\nSCALE=%.9ef\n", a->scale);
-  if (a->softcap != 0.0) mlx_text_printf(&definitions, "SOFTCAP=%.9ef\n", a->softcap);
-  MLX_DEFINE(&definitions, {"HEAD_DIM", a->head_dim}, {"SINKS", a->sinks.id != 0}, {"TILES", is_long});
-  mlx_cuda_define_kv(&definitions, g->options->kv);
+  mlx_text_puts(&definitions, "NAME=mlx_attend\n");
+  MLX_DEFINE(&definitions, {"SINKS", a->sinks.id != 0}, {"head_dim", a->head_dim});
+  mlx_cuda_define_type(&definitions, "kv", g->options->kv);
+  mlx_text_printf(&definitions, "scale=%.9ef\n", a->scale);
+  if (a->softcap != 0.0) mlx_text_printf(&definitions, "softcap=%.9ef\n", a->softcap);
+  MLX_DEFINE(&definitions, {"long_tiles", is_long});
   return definitions;
 }
 
@@ -212,18 +225,19 @@ static int32_t find_biases(const mlx_cuda_qkv_t *qkv) {
 static const char *append_image(mlx_function_t *g, const mlx_attention_t *a, const mlx_cuda_qkv_t *qkv) {
   const mlx_rope_t *rope = qkv->table ? qkv->table->rope : NULL;
   mlx_text_t definitions = {0};
-  mlx_text_printf(&definitions, "NAME=mlx_append\nAPPEND=1\n");
-  MLX_DEFINE(&definitions, {"HEAD_DIM", a->head_dim}, {"TURN", rope != NULL});
-  if (rope && rope->dims != a->head_dim) MLX_DEFINE(&definitions, {"ROTARY", rope->dims});
-  if (rope && rope->adjacent) MLX_DEFINE(&definitions, {"ADJACENT", 1});
-  if (find_biases(qkv)) MLX_DEFINE(&definitions, {"BIAS", 1});
-  if (qkv->norms[0].gain.id) mlx_cuda_define_float(&definitions, "HEAD_NORM_EPS", qkv->norms[0].eps);
-  mlx_cuda_define_kv(&definitions, g->options->kv);
+  const bool has_norms = qkv->norms[0].gain.id != 0;
+  mlx_text_puts(&definitions, "NAME=mlx_append\n");
+  MLX_DEFINE(&definitions, {"APPEND", 1}, {"BIAS", find_biases(qkv) != 0}, {"HEAD_NORM", has_norms},
+             {"TURN", rope != NULL}, {"head_dim", a->head_dim});
+  mlx_cuda_define_type(&definitions, "kv", g->options->kv);
+  if (rope && rope->dims != a->head_dim) MLX_DEFINE(&definitions, {"rotary", rope->dims});
+  if (rope && rope->adjacent) MLX_DEFINE(&definitions, {"adjacent", 1});
+  if (has_norms) mlx_cuda_define_float(&definitions, "head_norm_eps", qkv->norms[0].eps);
   return mlx_cuda_image(g, MLX_KERNEL_ATTENTION_F32, &definitions);
 }
 
 // Writes k and v to the KV pool and returns q, as attention reads them.
-static mlx_value_t append(mlx_function_t *g, const mlx_attention_t *a, const mlx_cuda_qkv_t *qkv) {
+static mlx_built_t append(mlx_function_t *g, const mlx_attention_t *a, const mlx_cuda_qkv_t *qkv) {
   mlx_extern_t kernel = {
       .symbol = "mlx_append",
       .file = append_image(g, a, qkv),
@@ -233,7 +247,7 @@ static mlx_value_t append(mlx_function_t *g, const mlx_attention_t *a, const mlx
       .operand_count = 3,
       .result = mlx_type_of(qkv->x[0]),
       .constant_count = 5};
-  if (!kernel.file) return MLX_NONE;
+  if (!kernel.file) return MLX_NO_VALUE;
   mlx_cuda_place_layer(g, a, &kernel);
   kernel.constants[3] = (int32_t)a->heads;
   kernel.constants[4] = (int32_t)a->kv_heads;
@@ -251,8 +265,8 @@ static mlx_value_t append(mlx_function_t *g, const mlx_attention_t *a, const mlx
   kernel.operands[kernel.operand_count++] = g->batch;
   kernel.updated_from = kernel.operand_count;
   kernel.operands[kernel.operand_count++] = mlx_builder_load(g->b, MLX_ARG_KV);
-  mlx_value_t pool = {0};
-  mlx_value_t rotated = mlx_build_extern(g->b, "append", &kernel, &pool);
+  mlx_built_t pool = {0};
+  mlx_built_t rotated = mlx_build_extern(g->b, "append", &kernel, &pool);
   if (rotated.id) mlx_builder_store(g->b, MLX_ARG_KV, pool);
   return rotated;
 }
@@ -263,7 +277,7 @@ static mlx_extern_t attend_16(mlx_function_t *g, const mlx_attention_t *a) {
   const mlx_cuda_tiles_t tiles = mlx_cuda_attention_tiles(g);
   const int64_t keys = t.wk * t.keys, merging = t.wq * t.wk * 8;
   mlx_text_t definitions = define_attention(g, a, true);
-  MLX_DEFINE(&definitions, {"WQ", t.wq}, {"WK", t.wk}, {"KEYS", t.keys});
+  MLX_DEFINE(&definitions, {"wq", t.wq}, {"wk", t.wk}, {"keys", t.keys});
   return (mlx_extern_t){
       .file = mlx_cuda_image(g, MLX_KERNEL_ATTENTION, &definitions),
       .grid = {a->heads, tiles.long_tiles, 1},
@@ -276,8 +290,8 @@ static mlx_extern_t attend_32(mlx_function_t *g, const mlx_attention_t *a, bool 
   const mlx_attend_f32_tile_t t = choose_f32_tile(g, is_long);
   const mlx_cuda_tiles_t tiles = mlx_cuda_attention_tiles(g);
   mlx_text_t definitions = define_attention(g, a, is_long);
-  MLX_DEFINE(&definitions, {"QUERIES", t.queries}, {"STEP", t.step}, {"SPLIT", t.split}, {"STAGES", t.stages},
-             {"THREADS", t.threads}, {"OUT_16", mlx_module_rounds_attention(g->options)});
+  MLX_DEFINE(&definitions, {"SPLIT", t.split}, {"step", t.step}, {"queries", t.queries}, {"stages", t.stages},
+             {"threads", t.threads}, {"out_16", mlx_module_rounds_attention(g->options)});
   return (mlx_extern_t){.file = mlx_cuda_image(g, MLX_KERNEL_ATTENTION_F32, &definitions),
                         .grid = {a->kv_heads, is_long ? tiles.long_tiles : tiles.short_tiles, t.split},
                         .threads = t.threads,
@@ -286,22 +300,22 @@ static mlx_extern_t attend_32(mlx_function_t *g, const mlx_attention_t *a, bool 
 
 #define NO_WINDOW (1 << 30)  // larger than every position
 
-// |old|: the result of an earlier launch, whose rows of other segments are kept; MLX_NONE: a new result.
-static mlx_value_t attend(mlx_function_t *g, const mlx_attention_t *a, mlx_extern_t *kernel, mlx_value_t q,
-                          mlx_value_t old) {
+// |old|: the result of an earlier launch, whose rows of other segments are kept; MLX_NO_VALUE: a new result.
+static mlx_built_t attend(mlx_function_t *g, const mlx_attention_t *a, mlx_extern_t *kernel, mlx_built_t q,
+                          const mlx_cuda_qkv_t *qkv, mlx_built_t sinks, mlx_built_t old) {
   const bool narrow = mlx_module_rounds_attention(g->options);
-  const mlx_value_t operands[] = {q, mlx_builder_load(g->b, MLX_ARG_KV), g->batch, g->placed};
-  mlx_value_t updated;
-  if (!kernel->file || !q.id) return MLX_NONE;
+  const mlx_built_t operands[] = {q, mlx_builder_load(g->b, MLX_ARG_KV), g->batch, g->placed};
+  mlx_built_t updated;
+  if (!kernel->file || !q.id) return MLX_NO_VALUE;
   memcpy(kernel->operands, operands, sizeof operands);
   kernel->symbol = "mlx_attend";
   kernel->operand_count = 4;
-  if (a->sinks.id) kernel->operands[kernel->operand_count++] = a->sinks;
+  if (sinks.id) kernel->operands[kernel->operand_count++] = sinks;
   kernel->updated_from = kernel->operand_count;
   const int64_t n = g->size.tokens, columns = a->heads * a->head_dim;
   if (old.id)
     kernel->operands[kernel->operand_count++] = old;
-  else if (g->into_parts)
+  else if (qkv->into_parts)
     kernel->result = mlx_cuda_parts_type(n, columns);
   else
     kernel->result = MLX_TYPE(narrow ? g->options->kv : MLX_F32, n, columns);
@@ -310,25 +324,25 @@ static mlx_value_t attend(mlx_function_t *g, const mlx_attention_t *a, mlx_exter
   kernel->constants[3] = (int32_t)share;
   kernel->constants[4] = (int32_t)(uint32_t)(UINT32_MAX / share + 1);  // 2^32 / share rounded up; share 1: 0
   kernel->constants[5] = a->window && a->window < NO_WINDOW ? (int32_t)a->window : NO_WINDOW;
-  kernel->constants[6] = g->into_parts ? (int32_t)mlx_ceil_div(n, 8) * 8 : 0;
+  kernel->constants[6] = qkv->into_parts ? (int32_t)mlx_ceil_div(n, 8) * 8 : 0;
   kernel->constant_count = 7;
   return mlx_build_extern(g->b, "attended", kernel, &updated);
 }
 
-static mlx_value_t result_of(const mlx_function_t *g, const mlx_attention_t *a, mlx_value_t attended) {
-  return g->into_parts ? mlx_cuda_as_parts(attended, g->size.tokens, a->heads * a->head_dim) : attended;
+static mlx_built_t result_of(const mlx_function_t *g, const mlx_attention_t *a, const mlx_cuda_qkv_t *qkv,
+                             mlx_built_t attended) {
+  return qkv->into_parts ? mlx_cuda_as_parts(attended, g->size.tokens, a->heads * a->head_dim) : attended;
 }
 
-mlx_value_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *attention,
-                               const mlx_cuda_qkv_t *qkv) {
-  mlx_attention_t a = *attention;
-  if (a.sinks.id) a.sinks = mlx_build_convert(g->b, "sinks_f32", a.sinks, MLX_F32);
-  mlx_extern_t kernel = attend_32(g, &a, false);
-  const mlx_value_t rotated = qkv->x[1].id ? append(g, &a, qkv) : qkv->x[0];
-  mlx_value_t attended = attend(g, &a, &kernel, rotated, MLX_NONE);
-  if (g->size.tokens < MLX_LONG_STEP) return result_of(g, &a, attended);
+mlx_built_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, const mlx_cuda_qkv_t *qkv) {
+  const mlx_built_t sinks =
+      qkv->sinks.id ? mlx_build_convert(g->b, "sinks_f32", qkv->sinks, MLX_F32) : MLX_NO_VALUE;
+  mlx_extern_t kernel = attend_32(g, a, false);
+  const mlx_built_t rotated = qkv->x[1].id ? append(g, a, qkv) : qkv->x[0];
+  mlx_built_t attended = attend(g, a, &kernel, rotated, qkv, sinks, MLX_NO_VALUE);
+  if (g->size.tokens < MLX_LONG_STEP) return result_of(g, a, qkv, attended);
   mlx_extern_t long_kernel =
-      mlx_module_rounds_attention(g->options) ? attend_16(g, &a) : attend_32(g, &a, true);
-  attended = attend(g, &a, &long_kernel, rotated, attended);
-  return result_of(g, &a, attended);
+      mlx_module_rounds_attention(g->options) ? attend_16(g, a) : attend_32(g, a, true);
+  attended = attend(g, a, &long_kernel, rotated, qkv, sinks, attended);
+  return result_of(g, a, qkv, attended);
 }

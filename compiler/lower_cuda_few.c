@@ -1,4 +1,4 @@
-// Launches of kernels/cuda/few.cu: macro definitions, grid and operands.
+// Launches of kernels/cuda/few.cu: configuration, grid and operands.
 #include "compiler/lower_cuda_few.h"
 
 #include "artifact/archive.h"
@@ -10,18 +10,22 @@
 #define FEW_THREADS 288
 
 // What a launch computes: constants of the kernel.
-enum { PART_LAYER = 1, PART_QKV = 2, PART_HEAD = 4, PART_APPEND = 8 };
+enum {
+#define FEW_PART(name, bit) PART_##name = bit,
+  MLX_FEW_PART_TABLE(FEW_PART)
+#undef FEW_PART
+};
 
 static const char *few_image(mlx_function_t *f) {
   const mlx_config_t *c = &f->model->config;
   mlx_text_t d = {0};
-  MLX_DEFINE(&d, {"HIDDEN", c->hidden}, {"FFN", c->ffn}, {"Q_WIDTH", c->heads * c->head_dim},
-             {"KV_WIDTH", c->kv_heads * c->head_dim}, {"HEAD_DIM", c->head_dim}, {"VOCAB", c->vocab});
-  MLX_DEFINE(&d, {"SLICES", f->few->few.slices}, {"SHARED_BYTES", f->few->few.shared_bytes},
-             {"SCRATCH_AT", f->few->few.words_at}, {"SCRATCH_WORDS", f->few->few.words});
-  mlx_text_printf(&d, "NORM_EPS=%.9ef\n", f->few->norm_eps);
-  mlx_cuda_define_kv(&d, f->options->kv);
-  mlx_cuda_define_offsets(&d, f->few);
+  MLX_DEFINE(&d, {"hidden", c->hidden}, {"ffn", c->ffn}, {"q_width", c->heads * c->head_dim},
+             {"kv_width", c->kv_heads * c->head_dim}, {"head_dim", c->head_dim}, {"vocab", c->vocab});
+  MLX_DEFINE(&d, {"slices", f->few->few.slices}, {"shared_bytes", f->few->few.shared_bytes},
+             {"scratch_at", f->few->few.words_at}, {"scratch_words", f->few->few.words});
+  mlx_text_printf(&d, "norm_eps=%.9ef\n", f->few->norm_eps);
+  mlx_cuda_define_type(&d, "kv", f->options->kv);
+  mlx_cuda_define_weights(&d, f->few);
   return mlx_cuda_image(f, MLX_KERNEL_FEW, &d);
 }
 
@@ -29,16 +33,17 @@ static const char *few_image(mlx_function_t *f) {
 // three outputs, of which some launches use only the first.
 typedef struct few_launch {
   const char *name;
-  mlx_value_t attended, x;
+  mlx_built_t attended, x;
   mlx_type_t results[3];
   const mlx_attention_t *qkv;     // the attention that q, k and v are for; NULL: the launch computes none
   const mlx_rope_table_t *table;  // the launch applies it and stores k and v (PART_APPEND); NULL: it does not
   int64_t layer;
-  int32_t parts;  // without PART_APPEND
+  int32_t parts;     // without PART_APPEND
+  mlx_built_t into;  // the first output is written there; MLX_NO_VALUE: to a new value
 } few_launch_t;
 
 // |out|: the results.
-static bool launch(mlx_function_t *f, const few_launch_t *l, mlx_value_t out[3]) {
+static bool launch(mlx_function_t *f, const few_launch_t *l, mlx_built_t out[3]) {
   mlx_extern_t kernel = {
       .symbol = "mlx_few",
       .file = few_image(f),
@@ -54,17 +59,17 @@ static bool launch(mlx_function_t *f, const few_launch_t *l, mlx_value_t out[3])
       .more = {l->results[1], l->results[2]},
       .constants = {0, 0, 0, (int32_t)l->layer, l->parts | (l->table ? PART_APPEND : 0)},
       .constant_count = 5};
-  mlx_value_t updated[5] = {{0}};
-  const bool into = f->into.id != 0;  // the first output is updated in place
+  mlx_built_t updated[5] = {{0}};
+  const bool into = l->into.id != 0;
   if (!kernel.file) return false;
   if (l->qkv) mlx_cuda_place_layer(f, l->qkv, &kernel);
   if (into) {
-    kernel.operands[kernel.operand_count++] = f->into;
+    kernel.operands[kernel.operand_count++] = l->into;
     kernel.result = l->results[1];
     kernel.more[0] = l->results[2];
     kernel.more[1] = (mlx_type_t){0};
   }
-  const mlx_value_t result = mlx_build_extern(f->b, l->name, &kernel, updated);
+  const mlx_built_t result = mlx_build_extern(f->b, l->name, &kernel, updated);
   if (!result.id) return false;
   mlx_builder_store(f->b, MLX_STATE_SCRATCH, updated[0]);
   mlx_builder_store(f->b, MLX_ARG_KV, updated[1]);
@@ -74,24 +79,15 @@ static bool launch(mlx_function_t *f, const few_launch_t *l, mlx_value_t out[3])
   return true;
 }
 
-bool mlx_cuda_few_appends(const mlx_function_t *f, const mlx_node_t *attention) {
-  const int q = attention->operands[0];
-  const mlx_node_t *node = mlx_graph_node(f->graph, q);
-  return f->few && f->options->kv != MLX_Q8_0 && node->kind == MLX_NODE_ROPE && f->paths.fused[q - 1] &&
-         node->rope->dims == node->head_dim && !node->rope->adjacent;
-}
-
 static const mlx_type_t unused = {.dtype = MLX_F32, .rank = 1, .dims = {1}};
 
-// The rest of layer |layer| - 1, and q, k and v of |layer|. The first layer has no rest before it.
-static void lower_qkv(mlx_function_t *f, int64_t layer) {
+void mlx_cuda_few_qkv(mlx_function_t *f, int64_t layer, bool appends) {
   const mlx_config_t *c = &f->model->config;
   const mlx_layer_nodes_t *nodes = &f->few->nodes[layer];
   const mlx_node_t *attention = mlx_graph_node(f->graph, nodes->attention);
-  const bool appends = mlx_cuda_few_appends(f, attention);
   const mlx_type_t queries = MLX_TYPE(MLX_F32, MLX_FEW_SEQUENCES, c->heads * c->head_dim),
                    keys = appends ? unused : MLX_TYPE(MLX_F32, MLX_FEW_SEQUENCES, c->kv_heads * c->head_dim);
-  const mlx_value_t x = f->values[f->few->first_node];
+  const mlx_built_t x = f->values[f->few->first_node];
   few_launch_t l = {.name = "qkv",
                     .attended = layer ? f->values[nodes[-1].attention] : x,
                     .x = x,
@@ -101,14 +97,14 @@ static void lower_qkv(mlx_function_t *f, int64_t layer) {
                     .parts = PART_QKV};
   if (layer) l.parts |= PART_LAYER;
   if (appends) l.table = mlx_rope_table(f, mlx_graph_operand(f->graph, attention, 0)->rope);
-  mlx_value_t out[3];
+  mlx_built_t out[3];
   if (!launch(f, &l, out)) return;
   f->values[nodes->q] = out[0];
   f->values[nodes->k] = out[1];
   f->values[nodes->v] = out[2];
 }
 
-static mlx_value_t lower_last(mlx_function_t *f) {
+mlx_built_t mlx_cuda_few_last(mlx_function_t *f) {
   const int64_t last = f->model->config.layers - 1;
   const few_launch_t l = {
       .name = "layers",
@@ -117,25 +113,19 @@ static mlx_value_t lower_last(mlx_function_t *f) {
       .results = {MLX_TYPE(MLX_F32, MLX_FEW_SEQUENCES, f->model->config.hidden), unused, unused},
       .layer = last,
       .parts = PART_LAYER};
-  mlx_value_t out[3] = {{0}};
+  mlx_built_t out[3] = {{0}};
   launch(f, &l, out);
   return out[0];
 }
 
-mlx_value_t mlx_cuda_few_head(mlx_function_t *f, mlx_value_t x) {
-  const few_launch_t l = {
-      .name = "logits", .attended = x, .x = x, .results = {unused, unused, unused}, .parts = PART_HEAD};
-  mlx_value_t out[3] = {{0}};
+mlx_built_t mlx_cuda_few_head(mlx_function_t *f, mlx_built_t x, mlx_built_t into) {
+  const few_launch_t l = {.name = "logits",
+                          .attended = x,
+                          .x = x,
+                          .results = {unused, unused, unused},
+                          .parts = PART_HEAD,
+                          .into = into};
+  mlx_built_t out[3] = {{0}};
   launch(f, &l, out);
   return out[0];
-}
-
-bool mlx_cuda_few_lower(mlx_function_t *f, int id, const mlx_node_t *node) {
-  if (id <= f->few->first_node || id > f->few->last_node || node->kind == MLX_NODE_ROPE ||
-      node->kind == MLX_NODE_ATTENTION)
-    return false;
-  for (int64_t layer = 0; layer < f->model->config.layers; ++layer)
-    if (f->few->nodes[layer].q == id) lower_qkv(f, layer);
-  if (id == f->few->last_node) f->values[id] = lower_last(f);
-  return true;
 }

@@ -4,13 +4,12 @@
 
 #include "compiler/function.h"
 
-// Whether the kernel applies RoPE to the operands of this attention and stores its keys and values, so that
-// attention follows at once.
-bool mlx_cuda_few_appends(const mlx_function_t *f, const mlx_node_t *attention);
-// Lowers node |id| if the kernel computes it, alone or with others. Returns false if it does not: RoPE,
-// attention, and what is outside of the layers.
-bool mlx_cuda_few_lower(mlx_function_t *f, int id, const mlx_node_t *node);
-// The logits of |x|, written where f->into says.
-mlx_value_t mlx_cuda_few_head(mlx_function_t *f, mlx_value_t x);
+// The rest of layer |layer| - 1, and q, k and v of |layer|. The first layer has no rest before it. |appends|:
+// the kernel applies RoPE and stores keys and values, so that attention follows at once.
+void mlx_cuda_few_qkv(mlx_function_t *f, int64_t layer, bool appends);
+// The rest of the last layer.
+mlx_built_t mlx_cuda_few_last(mlx_function_t *f);
+// The logits of |x|, written to |into|.
+mlx_built_t mlx_cuda_few_head(mlx_function_t *f, mlx_built_t x, mlx_built_t into);
 
 #endif  // MLXCEL_COMPILER_LOWER_CUDA_FEW_H_

@@ -6,50 +6,55 @@
 #include "compiler/function.h"
 
 // |factor| times the rows of a 16-bit |table|.
-mlx_value_t mlx_cuda_embed(mlx_function_t *g, const char *name, mlx_value_t table, mlx_value_t tokens,
+mlx_built_t mlx_cuda_embed(mlx_function_t *g, const char *name, mlx_built_t table, mlx_built_t tokens,
                            double factor);
-// The RMS norm of each |width| numbers of |x| [M, a multiple of width], plus |addend| if it has an id.
-mlx_value_t mlx_cuda_rmsnorm(mlx_function_t *g, const char *name, mlx_value_t x, int64_t width,
-                             mlx_value_t gain, double eps, mlx_value_t addend);
+// The RMS norm of each |width| numbers of |x| [M, a multiple of width], plus |addend| if it has an id. |gain|
+// has |width| numbers, or as many as a row of |x|.
+mlx_built_t mlx_cuda_rmsnorm(mlx_function_t *g, const char *name, mlx_built_t x, int64_t width,
+                             mlx_built_t gain, double eps, mlx_built_t addend);
 // The RMS norm of each row of |x|, with its columns in |order|.
-mlx_value_t mlx_cuda_ordered_rmsnorm(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t gain,
-                                     double eps, mlx_value_t order);
+mlx_built_t mlx_cuda_ordered_rmsnorm(mlx_function_t *g, const char *name, mlx_built_t x, mlx_built_t gain,
+                                     double eps, mlx_built_t order);
 // The columns of |x| in |order|.
-mlx_value_t mlx_cuda_permute(mlx_function_t *g, const char *name, mlx_value_t x, mlx_value_t order);
+mlx_built_t mlx_cuda_permute(mlx_function_t *g, const char *name, mlx_built_t x, mlx_built_t order);
+// Columns [start, start + count) of each head of |x| [M, heads * head_dim].
+mlx_built_t mlx_cuda_head_columns(mlx_function_t *g, const char *name, mlx_built_t x, int64_t head_dim,
+                                  int64_t start, int64_t count);
 // The layer norm of each |width| numbers of |x| [M, a multiple of width]. |gain| is [width], or has a row for
-// each |width| numbers of a row of x; |gain| and |bias| may be MLX_NONE.
-mlx_value_t mlx_cuda_layernorm(mlx_function_t *g, const char *name, mlx_value_t x, int64_t width,
-                               mlx_value_t gain, mlx_value_t bias, double eps);
+// each |width| numbers of a row of x; |gain| and |bias| may be MLX_NO_VALUE.
+mlx_built_t mlx_cuda_layernorm(mlx_function_t *g, const char *name, mlx_built_t x, int64_t width,
+                               mlx_built_t gain, mlx_built_t bias, double eps);
 
 // Functions of one number, as in rows.cu. The first ones are those of mlx_act_t.
 typedef enum mlx_elements_function {
-  MLX_ELEMENTS_SIGMOID = MLX_ACT_RELU2 + 1,
-  MLX_ELEMENTS_SOFTCAP,  // |number|: the cap
-  MLX_ELEMENTS_CLIP,     // |number|: the limit
-  MLX_ELEMENTS_SCALE,    // |number|: the factor
+  MLX_ELEMENTS_SIGMOID = MLX_ACTS,
+  MLX_ELEMENTS_SOFTCAP,  // numbers[0]: the cap
+  MLX_ELEMENTS_CLIP,     // numbers[0]: the limit
+  MLX_ELEMENTS_SCALE,    // numbers[0]: the factor
   MLX_ELEMENTS_COPY,
 } mlx_elements_function_t;
 typedef enum mlx_elements_combination {
   MLX_ELEMENTS_ALONE,
   MLX_ELEMENTS_ADD,
   MLX_ELEMENTS_MULTIPLY,
-  MLX_ELEMENTS_MULTIPLY_ROWS,  // each row by a number: the other operand is [M, 1]
+  MLX_ELEMENTS_MULTIPLY_ROWS,      // each row by a number: the other operand is [M, 1]
+  MLX_ELEMENTS_MULTIPLY_SIGMOIDS,  // each row by the sigmoid of a number
 } mlx_elements_combination_t;
 
 // Columns of a value, from |start| on, plus |bias| if it has an id.
 typedef struct mlx_elements_operand {
-  mlx_value_t x, bias;
+  mlx_built_t x, bias;
   int64_t start;
 } mlx_elements_operand_t;
 typedef struct mlx_elements {
   int64_t width;                   // columns of the result
   mlx_elements_operand_t from[2];  // the second one only with a combination
   int function;                    // mlx_act_t or mlx_elements_function_t, of the first operand
-  double number;
+  float numbers[MLX_ACT_NUMBERS];
   mlx_elements_combination_t combination;
 } mlx_elements_t;
 // All columns are multiples of 4.
-mlx_value_t mlx_cuda_elements(mlx_function_t *g, const char *name, const mlx_elements_t *elements);
+mlx_built_t mlx_cuda_elements(mlx_function_t *g, const char *name, const mlx_elements_t *elements);
 mlx_rope_table_t mlx_cuda_rope_table(mlx_function_t *g, const mlx_rope_t *rope);
 
 #endif  // MLXCEL_COMPILER_LOWER_CUDA_ROWS_H_

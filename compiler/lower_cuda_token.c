@@ -7,27 +7,24 @@ static int64_t rows_of(const mlx_token_products_t *p, int nth) {
   return nth < p->count ? p->weights[nth].dims[0] : 0;
 }
 
-static void add_operand(mlx_extern_t *kernel, mlx_value_t value) {
+static void add_operand(mlx_extern_t *kernel, mlx_built_t value) {
   if (value.id) kernel->operands[kernel->operand_count++] = value;
 }
 
 static const char *image_of(mlx_function_t *g, const mlx_token_products_t *p) {
-  const mlx_value_t weight = p->weights[0];
+  const mlx_built_t weight = p->weights[0];
   mlx_text_t d = {0};
-  mlx_text_puts(&d, "NAME=mlx_token\n");
-  if (!weight.quantized_weight && weight.dtype == MLX_F32)
-    MLX_DEFINE(&d, {"N", weight.dims[0]}, {"K", weight.dims[1]}, {"ROWS32", 1});
-  else
-    mlx_cuda_define_weight(g, &d, weight);
-  MLX_DEFINE(&d, {"TOKEN", 1}, {"M", 1}, {"N2", rows_of(p, 1)}, {"N3", rows_of(p, 2)},
-             {"BIAS", p->biases[0].id != 0});
-  if (p->norm.gain.id) mlx_cuda_define_float(&d, "NORM_EPS", p->norm.eps);
-  if (p->residual.id) MLX_DEFINE(&d, {"RESIDUAL", 1});
+  mlx_text_puts(&d, "NAME=mlx_token\nTOKEN=1\n");
+  MLX_DEFINE(&d, {"GAIN", p->norm.gain.id != 0}, {"MATRICES", p->count}, {"BIAS", p->biases[0].id != 0},
+             {"RESIDUAL", p->residual.id != 0});
+  mlx_cuda_define_weight(g, &d, weight);
+  if (p->count > 1) MLX_DEFINE(&d, {"n2", rows_of(p, 1)}, {"n3", rows_of(p, 2)});
+  if (p->norm.gain.id) mlx_cuda_define_float(&d, "norm_eps", p->norm.eps);
   return mlx_cuda_image(g, MLX_KERNEL_PACKED, &d);
 }
 
 void mlx_cuda_token_products(mlx_function_t *g, const char *name, const mlx_token_products_t *p,
-                             mlx_value_t *out) {
+                             mlx_built_t *out) {
   const bool tiles = p->weights[0].quantized_weight;
   const int64_t rows = mlx_token_rows(tiles);
   mlx_extern_t kernel = {.symbol = "mlx_token",

@@ -1,4 +1,4 @@
-// Launches of kernels/cuda/place.cu and sample.cu: macro definitions, grid and operands.
+// Launches of kernels/cuda/place.cu and sample.cu: configuration, grid and operands.
 #include "compiler/lower_place.h"
 
 #include "compiler/cuda_image.h"
@@ -12,8 +12,8 @@ void mlx_cuda_place_tokens(mlx_function_t *g) {
   mlx_text_t d = {0};
   mlx_text_puts(&d, "NAME=mlx_place\n");
   MLX_DEFINE(&d, {"PLACE", 1});
-  MLX_DEFINE(&d, {"SHORT_QUERIES", t.short_queries}, {"SHORT_SHARE", t.share},
-             {"LONG_QUERIES", t.long_queries}, {"LONG_SHARE", t.long_share});
+  MLX_DEFINE(&d, {"short_queries", t.short_queries}, {"short_share", t.share},
+             {"long_queries", t.long_queries}, {"long_share", t.long_share});
   mlx_function_read_positions(g);
   mlx_builder_comment(b, "token IDs, and the tiles of attention");
   const mlx_extern_t kernel = {
@@ -28,7 +28,7 @@ void mlx_cuda_place_tokens(mlx_function_t *g) {
       .constants = {(int32_t)g->size.tokens, (int32_t)t.short_tiles, (int32_t)t.long_tiles,
                     (int32_t)t.long_from, (int32_t)g->model->config.vocab},
       .constant_count = 5};
-  mlx_value_t history;
+  mlx_built_t history;
   if (!kernel.file) return;
   g->placed = mlx_build_extern(b, "placed", &kernel, &history);
   if (!g->placed.id) return;
@@ -36,7 +36,7 @@ void mlx_cuda_place_tokens(mlx_function_t *g) {
   g->ids = mlx_build_words(b, "token_ids", g->placed, t.ids_at, g->size.tokens);
 }
 
-mlx_value_t mlx_cuda_pick(mlx_function_t *g, mlx_value_t x) {
+mlx_built_t mlx_cuda_pick(mlx_function_t *g, mlx_built_t x) {
   mlx_builder_t *b = g->b;
   mlx_text_t d = {0};
   mlx_text_puts(&d, "NAME=mlx_pick\n");
@@ -50,9 +50,9 @@ mlx_value_t mlx_cuda_pick(mlx_function_t *g, mlx_value_t x) {
                                .result = MLX_TYPE(MLX_F32, g->size.wanted, x.dims[1]),
                                .constants = {(int32_t)x.dims[1]},
                                .constant_count = 1};
-  mlx_value_t hidden;
-  if (!kernel.file) return MLX_NONE;
-  const mlx_value_t picked = mlx_build_extern(b, "wanted", &kernel, &hidden);
+  mlx_built_t hidden;
+  if (!kernel.file) return MLX_NO_VALUE;
+  const mlx_built_t picked = mlx_build_extern(b, "wanted", &kernel, &hidden);
   if (picked.id) mlx_builder_store(b, MLX_ARG_HIDDEN, hidden);
   return picked;
 }
@@ -80,7 +80,7 @@ void mlx_cuda_sample(mlx_function_t *g) {
       .updated_from = 2,
       .constants = {(int32_t)g->model->config.vocab},
       .constant_count = 1};
-  mlx_value_t updated[2];
+  mlx_built_t updated[2];
   if (!kernel.file || !mlx_build_extern(b, "sampled", &kernel, updated).id) return;
   mlx_builder_store(b, MLX_ARG_HISTORY, updated[0]);
   mlx_builder_store(b, MLX_ARG_RESULTS, updated[1]);

@@ -8,7 +8,7 @@
 // What mlx_function_place_tokens does, by the kernel mlx_place. Sets g->placed also.
 void mlx_cuda_place_tokens(mlx_function_t *g);
 // The rows of |x| [N, hidden] of the wanted tokens: [W, hidden]. They are stored in |hidden| also.
-mlx_value_t mlx_cuda_pick(mlx_function_t *g, mlx_value_t x);
+mlx_built_t mlx_cuda_pick(mlx_function_t *g, mlx_built_t x);
 // Whether the module samples on the device: the vocabulary fits kernels/cuda/sample.cu.
 bool mlx_cuda_samples(const mlx_function_t *g);
 // Samples a token for each wanted token.

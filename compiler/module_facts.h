@@ -1,5 +1,5 @@
-// Module facts: what the runtime must know about an emitted module (kernels/step.h). The emitter
-// of a path fills it; compile_manifest.c writes it into the manifest.
+// Module facts: what the runtime must know about an emitted module (kernels/step.h). The emitter of a path
+// fills it; compile_manifest.c writes it into the manifest.
 #ifndef MLXCEL_COMPILER_MODULE_FACTS_H_
 #define MLXCEL_COMPILER_MODULE_FACTS_H_
 
@@ -17,6 +17,7 @@ typedef struct mlx_module_facts {
   int64_t chunk_positions;  // positions in a chunk of generic attention; 0 if there is none
   int64_t page_bytes;       // bytes of one page of the KV pool
   int64_t window_page_bytes;  // bytes of one window page; 0: there are none
+  int64_t recurrent_bytes;    // bytes of one state (kernels/step.h); 0: there are none
   int64_t kv_row;       // innermost dimension of |kv|, whose numbers have the dtype of the manifest's "kv";
                         // 0: |kv| is a vector of i32
   int64_t hidden;       // hidden size: numbers in a row of |hidden|

@@ -236,7 +236,7 @@ static mlx_status_t consider(const char *path, mlx_text_t *tried, mlx_nvrtc_t **
 static mlx_status_t consider_own_folder(mlx_text_t *tried, mlx_nvrtc_t **out_nvrtc) {
   static const char *const subfolders[] = {".", "../lib"};
   char *folder, *path;
-  mlx_status_t status = mlx_executable_folder(&folder);
+  mlx_status_t status = mlx_own_folder(&folder);
   for (size_t i = 0; folder && i < 2 && !status; ++i) {
     status = mlx_join_path(folder, subfolders[i], &path);
     if (!status) status = consider(path, tried, out_nvrtc);
@@ -346,7 +346,7 @@ static mlx_status_t add_option(options_t *options, const char *prefix, const cha
 
 static mlx_status_t make_options(const mlx_nvrtc_job_t *job, const char *arch, options_t *options) {
   MLX_TRY(mlx_alloc(job->definition_count + 3, sizeof *options->list, &options->list));
-  MLX_TRY(add_option(options, "--std=", "c++17"));
+  MLX_TRY(add_option(options, "--std=", "c++20"));
   MLX_TRY(add_option(options, "--gpu-architecture=", arch));
   for (size_t i = 0; i < job->definition_count; ++i) MLX_TRY(add_option(options, "-D", job->definitions[i]));
   // Prints registers, shared memory and spills. Must be the last option, see run_program.

@@ -89,27 +89,42 @@ static void put_word(uint32_t word, int64_t nth, int64_t row, uint8_t *out) {
   for (int byte = 0; byte < 4; ++byte) out[(nth * ROWS + row) * 4 + byte] = (uint8_t)(word >> 8 * byte);
 }
 
+static uint64_t load_octet(const uint8_t *codes) {
+  uint64_t octet = 0;
+  for (int i = 0; i < 8; ++i) octet |= (uint64_t)codes[i] << 8 * i;
+  return octet;
+}
+
+// Bytes 0, 2, 4 and 6.
+static uint32_t even_bytes(uint64_t x) {
+  x &= 0x00ff00ff00ff00ff;
+  x = (x | x >> 8) & 0x0000ffff0000ffff;
+  return (uint32_t)(x | x >> 16);
+}
+
 // Codes of 4 to 6 bits, from 0 up: the low 4 bits of all of them, then the other bits (kernels/cpu/layout.h).
+// Eight codes at a time: packing all weights waits for this.
 static void put_narrow(const uint8_t *codes, int bits, int64_t row, uint8_t *out) {
   const int more = bits - 4, octets = more ? 4 / more : 0;
-  uint32_t low[BLOCK / 8] = {0}, high[2] = {0};
-  for (int i = 0; i < BLOCK; ++i) {
-    const int octet = i / 8, column = i % 8;
-    low[octet] |= (uint32_t)(codes[i] & 15) << 4 * column;
-    if (!more) continue;
-    const int at = 8 * (column / 2) + (octet % octets * 2 + column % 2) * more;
-    high[octet / octets] |= (uint32_t)(codes[i] >> 4) << at;
+  uint32_t high[2] = {0};
+  for (int octet = 0; octet < BLOCK / 8; ++octet) {
+    const uint64_t all = load_octet(codes + 8 * octet), low = all & 0x0f0f0f0f0f0f0f0f,
+                   rest = all >> 4 & 0x0303030303030303;
+    put_word(even_bytes(low | low >> 4), octet, row, out);
+    if (more) high[octet / octets] |= even_bytes(rest | rest >> (8 - more)) << octet % octets * 2 * more;
   }
-  for (int i = 0; i < BLOCK / 8; ++i) put_word(low[i], i, row, out);
   for (int i = 0; i < more; ++i) put_word(high[i], BLOCK / 8 + i, row, out);
 }
 
-// The code of a value.
-static uint8_t code_of(const mlx_panel_info_t *info, int value) {
-  switch (info->values) {
-    case MLX_PANEL_VALUES_IQ4: return (uint8_t)mlx_iq4_index(value);
-    case MLX_PANEL_VALUES_MXFP4: return (uint8_t)mlx_mxfp4_index(value);
-    default: return (uint8_t)(value - info->least_code);
+// The codes of the values of a block.
+static void find_codes(const mlx_panel_info_t *info, const int16_t *values, uint8_t *out) {
+  for (int i = 0; i < BLOCK; ++i) {
+    if (info->values == MLX_PANEL_VALUES_IQ4)
+      out[i] = (uint8_t)mlx_iq4_index(values[i]);
+    else if (info->values == MLX_PANEL_VALUES_MXFP4)
+      out[i] = (uint8_t)mlx_mxfp4_index(values[i]);
+    else
+      out[i] = (uint8_t)(values[i] - info->least_code);
   }
 }
 
@@ -143,6 +158,6 @@ void mlx_panel_put(mlx_panel_format_t format, const mlx_codes_t *c, int64_t row,
     return;
   }
   uint8_t codes[BLOCK];
-  for (int i = 0; i < BLOCK; ++i) codes[i] = code_of(info, c->code[i]);
+  find_codes(info, c->code, codes);
   put_narrow(codes, info->code_bits, row, at);
 }

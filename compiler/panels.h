@@ -38,5 +38,10 @@ void mlx_panel_pack(mlx_panel_format_t format, const uint8_t *rows, size_t row_b
 // the values of |codes| exactly.
 void mlx_panel_put(mlx_panel_format_t format, const mlx_codes_t *codes, int64_t row, int64_t nth,
                    uint8_t *panel);
+// Writes 16 whole rows as they are in a file, in the panel format of their own type: the bytes that
+// mlx_panel_put writes for the codes of mlx_codes_read. False for a type without codes, and for numbers that
+// are not finite; the panel is then undefined.
+bool mlx_panel_copy(mlx_dtype_t dtype, const uint8_t *const rows[MLX_PANEL_ROWS], int64_t columns,
+                    uint8_t *panel);
 
 #endif  // MLXCEL_COMPILER_PANELS_H_

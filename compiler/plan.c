@@ -11,9 +11,6 @@
 // Launch of the CUDA decode kernel. The sizes must match the structs of kernels/cuda/decode.cu, which asserts
 // it.
 
-static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t max_int(int64_t a, int64_t b) { return a > b ? a : b; }
-
 // Runs of 128 columns of each warp, if rows of |width| columns are divided into |segments|.
 static int64_t runs_of(int64_t width, int64_t segments) {
   return segments * mlx_ceil_div(mlx_ceil_div(mlx_ceil_div(width, segments), 128), 8);
@@ -23,7 +20,7 @@ static int64_t runs_of(int64_t width, int64_t segments) {
 static int64_t fewest_runs(int64_t width, int64_t segment) {
   const int64_t least = mlx_ceil_div(width, segment);
   int64_t runs = runs_of(width, least);
-  for (int64_t i = least + 1; i <= 2 * least; ++i) runs = min_int(runs, runs_of(width, i));
+  for (int64_t i = least + 1; i <= 2 * least; ++i) runs = mlx_min(runs, runs_of(width, i));
   return runs;
 }
 
@@ -39,7 +36,7 @@ static int64_t staged_bytes(const mlx_decode_plan_t *plan, mlx_decode_role_t rol
   const bool quantized = is_quantized(plan, role),
              in_parts = role == MLX_DECODE_ROLE_DOWN || role == MLX_DECODE_ROLE_SHARED_DOWN;
   int64_t runs = fewest_runs(width, plan->segment);
-  if (runs <= (quantized ? 16 : 8) || in_parts) runs = min_int(runs, quantized ? 4 : 2);
+  if (runs <= (quantized ? 16 : 8) || in_parts) runs = mlx_min(runs, quantized ? 4 : 2);
   return 8 * (quantized ? 640 : 768) * mlx_ceil_div(runs, 2) * 2;
 }
 
@@ -57,34 +54,47 @@ static bool is_of_shared_expert(int role) {
   return role == MLX_DECODE_ROLE_SHARED_GATE || role == MLX_DECODE_ROLE_SHARED_DOWN;
 }
 
+// Whether the network has matrices of the role, of which most networks have none.
+static bool has_role(const mlx_decode_plan_t *plan, int role) {
+  if (role == MLX_DECODE_ROLE_RECURRENT) return plan->form.recurrent_layers > 0;
+  return plan->form.shared_ffn || !is_of_shared_expert(role);
+}
+
+// Columns of the outputs of recurrent layers; 0: there are none.
+static int64_t recurrent_columns(const mlx_decode_plan_t *plan) {
+  return plan->form.recurrent_layers ? mlx_recurrent_width(&plan->form, plan->hidden) : 0;
+}
+
 // The largest of them.
 static int64_t most_staged_bytes(const mlx_decode_plan_t *plan, int64_t queries, int64_t down) {
   int64_t most = 0;
   for (int i = 0; i < MLX_DECODE_ROLE_EMBED; ++i) {
     const int64_t width = columns_of(plan, i, queries, down);
-    if (plan->form.shared_ffn || !is_of_shared_expert(i))
-      most = max_int(most, staged_bytes(plan, (mlx_decode_role_t)i, width));
+    if (has_role(plan, i)) most = mlx_max(most, staged_bytes(plan, (mlx_decode_role_t)i, width));
   }
-  return most;
+  const int64_t outputs = recurrent_columns(plan);
+  return outputs ? mlx_max(most, staged_bytes(plan, MLX_DECODE_ROLE_O, outputs)) : most;
 }
 
 // Whether the activations of 16-bit rows in a network with quantized matrices fit into registers.
 static bool rows_fit(const mlx_decode_plan_t *plan, int64_t queries) {
   for (int i = 0; i < MLX_DECODE_ROLE_EMBED; ++i) {
-    const int64_t width = columns_of(plan, i, queries, 0);
+    const int64_t width =
+        mlx_max(columns_of(plan, i, queries, 0), i == MLX_DECODE_ROLE_O ? recurrent_columns(plan) : 0);
     if (mlx_tiles_are_rows(plan->tiles[i][0]) && fewest_runs(width, plan->segment) > 8) return false;
   }
   return true;
 }
 
 // Shared memory of attention.
-static int64_t attention_bytes(const mlx_config_t *c, mlx_dtype_t kv) {
+static int64_t attention_bytes(const mlx_config_t *c, mlx_dtype_t kv, bool gated) {
   const int64_t group = c->heads / c->kv_heads, d = c->head_dim;
   const bool wide = kv == MLX_F32 || kv == MLX_Q8_0;
   const int64_t value_warps = wide ? (d <= 128 || group <= 4 ? 1 : 2) : d <= 64 ? 1 : d <= 128 ? 2 : 4;
-  const int64_t merge = 4 * (8 * d + 16), mixed = 4 * (8 / value_warps * group * (d + 2));
-  if (wide) return max_int(merge, mixed + 4 * (2 + group) * d + 2048 + 256);
-  return max_int(merge, mixed + (group + 3) / 4 * ((d + 31) / 32) * 1024 + 4 * d + 256);
+  const int64_t merge = 4 * (8 * d + 16), gates = gated ? 4 * group * d : 0,
+                mixed = 4 * (8 / value_warps * group * (d + 2)) + gates;
+  if (wide) return mlx_max(merge, mixed + 4 * (2 + group) * d + 2048 + 256);
+  return mlx_max(merge, mixed + (group + 3) / 4 * ((d + 31) / 32) * 1024 + 4 * d + 256);
 }
 
 // Matrices of the MLP that are multiplied together: gate and up, or up.
@@ -104,15 +114,15 @@ static int64_t stage_bytes(const mlx_decode_plan_t *plan, bool quantized) {
     const mlx_tiles_t tiles = plan->tiles[i / 2][i % 2];
     const bool pairs = i / 2 == MLX_DECODE_ROLE_GATE || i / 2 == MLX_DECODE_ROLE_SHARED_GATE;
     const int64_t rows = pairs && has_large_stages(plan) ? mlp_matrices(plan) : 1;
-    if (!tiles.bits || i / 2 == MLX_DECODE_ROLE_SHARED_SCORE) continue;
+    if (!tiles.bits || i / 2 == MLX_DECODE_ROLE_SHARED_SCORE || i / 2 == MLX_DECODE_ROLE_DELTA) continue;
     if (mlx_tiles_are_rows(tiles)) {
       if (i / 2 != MLX_DECODE_ROLE_EMBED)
-        largest = max_int(largest, 8 * (2 * min_int(plan->segment, 1024) + 64));
+        largest = mlx_max(largest, 8 * (2 * mlx_min(plan->segment, 1024) + 64));
       continue;
     }
     const int64_t least = rows * (int64_t)mlx_tiles_bytes(tiles, 1, 1024),
                   whole = rows * (int64_t)mlx_tiles_bytes(tiles, 1, plan->segment);
-    largest = max_int(largest, min_int(whole, max_int(least, 24 << 10)));
+    largest = mlx_max(largest, mlx_min(whole, mlx_max(least, 24 << 10)));
   }
   return largest + 16;
 }
@@ -132,8 +142,17 @@ static int64_t mlp_rows(const mlx_decode_plan_t *plan) {
 // Shared memory for the sums of tiles that are completed together: BATCH of the kernel.
 static int64_t sums_bytes(const mlx_decode_plan_t *plan, bool quantized) {
   const int64_t tiles = mlx_ceil_div(mlp_rows(plan), MLX_TILE_ROWS * plan->blocks);
-  const int64_t together = max_int(8, min_int(32, mlp_matrices(plan) * tiles));
+  const int64_t together = mlx_max(8, mlx_min(32, mlp_matrices(plan) * tiles));
   return 512 * (quantized && has_large_stages(plan) ? together : 8);
+}
+
+// Words of the exchange of recurrent layers.
+static int64_t recurrent_words(const mlx_decode_plan_t *plan) {
+  const mlx_delta_t *d = &plan->form.delta;
+  const int64_t outputs = recurrent_columns(plan);
+  if (!d->value_heads) return outputs;
+  return 2 * d->key_heads * d->key_dim + 3 * outputs + mlx_ceil_div(2 * d->value_heads, 4) * 4 +
+         4 * d->value_heads;
 }
 
 // Every block needs at least one row of every matrix, or one tile row (8 rows) of a quantized one.
@@ -142,10 +161,10 @@ static void plan_launch(const mlx_model_t *model, const mlx_gpu_kind_t *gpu, boo
   const mlx_config_t *c = &model->config;
   const int64_t queries = c->heads * c->head_dim, keys = c->kv_heads * c->head_dim,
                 together = quantized ? MLX_TILE_ROWS : 1;
-  const int64_t rows = min_int(min_int(c->hidden, mlp_rows(plan)), min_int(c->vocab, queries + 2 * keys));
-  plan->blocks = min_int(gpu->blocks, mlx_ceil_div(rows, together));
+  const int64_t rows = mlx_min(mlx_min(c->hidden, mlp_rows(plan)), mlx_min(c->vocab, queries + 2 * keys));
+  plan->blocks = mlx_min(gpu->blocks, mlx_ceil_div(rows, together));
   plan->shared_bytes = gpu->shared_bytes;
-  const int64_t splits = max_int(1, plan->blocks / c->kv_heads);
+  const int64_t splits = mlx_max(1, plan->blocks / c->kv_heads);
   const int64_t choice = plan->blocks * (8 + 4 * (2 + 2 * 64)) + mlx_ceil_div(c->vocab, 4) * 4;
   plan->scratch_words = 64 + choice + 3 * c->hidden + 2 * queries + 2 * keys;
   const int64_t scores = plan->form.experts + (plan->form.shared_ffn ? 1 : 0);
@@ -153,6 +172,8 @@ static void plan_launch(const mlx_model_t *model, const mlx_gpu_kind_t *gpu, boo
   plan->scratch_words += 2 * plan->form.shared_ffn;
   plan->scratch_words += c->heads * splits * (c->head_dim + 2);
   if (plan->form.parallel) plan->scratch_words += queries;
+  if (plan->form.gated_heads) plan->scratch_words += queries;
+  plan->scratch_words += recurrent_words(plan);
 }
 
 // The activations of all experts of a token are kept in registers, in one part.
@@ -179,12 +200,12 @@ static bool segment_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantize
   const int64_t queries = c->heads * c->head_dim,
                 staged = most_staged_bytes(plan, queries, down_columns(plan, quantized));
   const int64_t residual = keeps_row(plan) ? 4 * c->hidden : 0,
-                row = mlx_has_orders(&plan->form) ? 4 * max_int(c->hidden, queries) : 0;
-  const int64_t work = max_int(attention_bytes(c, kv), staged) + residual + row,
+                row = mlx_has_orders(&plan->form) ? 4 * mlx_max(c->hidden, queries) : 0;
+  const int64_t work = mlx_max(attention_bytes(c, kv, plan->form.gated_heads), staged) + residual + row,
                 unit = quantized ? MLX_CODES : 8;
   return experts_fit(plan, quantized) && rows_fit(plan, queries) && c->hidden % unit == 0 &&
-         plan->ffn % unit == 0 && plan->form.shared_ffn % unit == 0 && c->head_dim % 8 == 0 &&
-         c->head_dim <= 256 &&
+         plan->ffn % unit == 0 && plan->form.shared_ffn % unit == 0 && recurrent_columns(plan) % unit == 0 &&
+         c->head_dim % 8 == 0 && c->head_dim <= 256 &&
          4 * stage_bytes(plan, quantized) + work + sums_bytes(plan, quantized) + (4 << 10) <=
              plan->shared_bytes;
 }
@@ -193,7 +214,7 @@ static bool segment_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantize
 // quantized columns: each stage costs a wait.
 static bool launch_fits(const mlx_model_t *model, mlx_dtype_t kv, bool quantized, mlx_decode_plan_t *plan) {
   const int64_t hidden = mlx_ceil_div(model->config.hidden, 256) * 256;
-  plan->segment = quantized && has_large_stages(plan) ? min_int(4096, max_int(2048, hidden)) : 1024;
+  plan->segment = quantized && has_large_stages(plan) ? mlx_min(4096, mlx_max(2048, hidden)) : 1024;
   for (; plan->segment >= 512; plan->segment = plan->segment / 2 / 256 * 256) {
     if (segment_fits(model, kv, quantized, plan)) return true;
   }
@@ -232,7 +253,7 @@ static void plan_few(const mlx_model_t *model, const mlx_module_options_t *optio
       !is_few_width(c->hidden) || !is_few_width(queries) || c->head_dim % 8 || c->vocab % 8 ||
       plan->blocks < slices)
     return;
-  const int64_t columns = max_int(max_int(c->hidden, queries), c->ffn / slices);
+  const int64_t columns = mlx_max(mlx_max(c->hidden, queries), c->ffn / slices);
   plan->few.shared_bytes =
       FEW_STAGES * (8 * (columns * 2 + 16) + 16) + 4 * FEW_WARPS * 512 + 8 * c->hidden + FEW_WARPS * 32 + 128;
   if (plan->few.shared_bytes > room) return;
@@ -248,7 +269,7 @@ static void plan_few(const mlx_model_t *model, const mlx_module_options_t *optio
 // Each token reads all weights.
 static int64_t steps_of_launch(const mlx_gpu_kind_t *gpu, uint64_t weight_bytes) {
   const uint64_t launch_bytes = (uint64_t)gpu->bandwidth * (1000000000 / 10);
-  return min_int(MLX_BURST_TOKENS, max_int(1, (int64_t)(launch_bytes / max_int(1, (int64_t)weight_bytes))));
+  return mlx_min(MLX_BURST_TOKENS, mlx_max(1, (int64_t)(launch_bytes / mlx_max(1, (int64_t)weight_bytes))));
 }
 
 mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_graph_t *graph,
@@ -258,16 +279,19 @@ mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_graph_t *g
   *out_fits = false;
   if (!options->kernels || !options->kernels->gpu) return NULL;
   const bool quantized = options->layout == MLX_LAYOUT_TILES;
+  const mlx_storage_t storage = mlx_module_storage(options);
   uint64_t *offsets = NULL;
-  mlx_plan_match_t match = {.graph = graph, .model = model, .storage = mlx_module_storage(options)};
+  bool matches = false;
   mlx_status_t status = mlx_alloc(model->weight_count, sizeof *offsets, &offsets);
   if (!status) {
-    const uint64_t bytes = mlx_weights_layout(model, match.storage, offsets);  // each step reads all
+    const uint64_t bytes = mlx_weights_layout(model, storage, offsets);  // each step reads all
     out_plan->max_steps = steps_of_launch(options->kernels->gpu, bytes);
-    match.offsets = offsets;
-    const bool matches = mlx_plan_match_network(&match, out_plan);
+    status = mlx_plan_match_network(model, graph, offsets, storage, NULL, out_plan, &matches);
+  }
+  if (!status) {
     plan_launch(model, options->kernels->gpu, quantized, out_plan);
     *out_fits = matches && launch_fits(model, options->kv, quantized, out_plan);
+    if (matches && !*out_fits) out_plan->misfit.why = "sizes that do not fit the shared memory of the GPU";
     if (*out_fits) plan_few(model, options, options->kernels->gpu->shared_bytes, out_plan);
   }
   mlx_free(offsets);
@@ -278,11 +302,13 @@ mlx_status_t mlx_network_plan_make(const mlx_model_t *model, const mlx_graph_t *
                                    mlx_network_plan_t *out_plan) {
   *out_plan = (mlx_network_plan_t){0};
   mlx_decode_plan_t plan = {.hidden = model->config.hidden, .ffn = model->config.ffn};
-  mlx_plan_match_t match = {.graph = graph, .model = model};
   mlx_status_t status = mlx_alloc((size_t)model->config.layers * MLX_DECODE_WEIGHTS,
                                   sizeof *out_plan->weights, &out_plan->weights);
-  match.indices = out_plan->weights;
-  if (!status) out_plan->fits = mlx_plan_match_network(&match, &plan);
+  for (int64_t i = 0; !status && i < model->config.layers * MLX_DECODE_WEIGHTS; ++i)
+    out_plan->weights[i] = MLX_WEIGHT_ABSENT;
+  if (!status)
+    status = mlx_plan_match_network(model, graph, NULL, (mlx_storage_t){0}, out_plan->weights, &plan,
+                                    &out_plan->fits);
   if (status) {
     mlx_network_plan_clear(out_plan);
     return status;

@@ -4,51 +4,13 @@
 #define MLXCEL_COMPILER_PLAN_H_
 
 #include "compiler/module_options.h"
+#include "kernels/decode_tables.h"
 
 typedef enum mlx_decode_weight {
-  MLX_DECODE_EMBED,
-  MLX_DECODE_ATTN_NORM,
-  MLX_DECODE_Q,
-  MLX_DECODE_K,
-  MLX_DECODE_V,
-  MLX_DECODE_O,
-  MLX_DECODE_MLP_NORM,
-  MLX_DECODE_GATE,
-  MLX_DECODE_UP,
-  MLX_DECODE_DOWN,
-  MLX_DECODE_FINAL_NORM,
-  MLX_DECODE_HEAD,
-  // Vectors that only some networks have, in all layers or in none.
-  MLX_DECODE_Q_BIAS,
-  MLX_DECODE_K_BIAS,
-  MLX_DECODE_V_BIAS,
-  MLX_DECODE_O_BIAS,
-  MLX_DECODE_GATE_BIAS,
-  MLX_DECODE_UP_BIAS,
-  MLX_DECODE_DOWN_BIAS,
-  MLX_DECODE_Q_NORM,          // RMSNorm of queries, of each head or of all
-  MLX_DECODE_K_NORM,          // the same of keys
-  MLX_DECODE_POST_ATTN_NORM,  // of the output of attention, before it is added to the residual stream
-  MLX_DECODE_POST_MLP_NORM,
-  MLX_DECODE_SINKS,   // of attention
-  MLX_DECODE_ROUTER,  // a matrix; mixtures of experts only. Their gate, up, down and biases are those of
-                      // expert 0
-  MLX_DECODE_ROUTER_BIAS,
-  MLX_DECODE_ATTN_NORM_BIAS,  // of LayerNorm
-  MLX_DECODE_MLP_NORM_BIAS,
-  MLX_DECODE_FINAL_NORM_BIAS,
-  MLX_DECODE_HEAD_BIAS,
-  MLX_DECODE_POSITIONS,  // a table of learned positions
-  // Matrices of an expert that every token uses, and the row whose product is the logit of its weight.
-  MLX_DECODE_SHARED_GATE,
-  MLX_DECODE_SHARED_UP,
-  MLX_DECODE_SHARED_DOWN,
-  MLX_DECODE_SHARED_SCORE,
-  // Column orders of matrices of GPTQ in act order; i32.
-  MLX_DECODE_QKV_ORDER,
-  MLX_DECODE_O_ORDER,
-  MLX_DECODE_GATE_ORDER,  // of gate and up
-  MLX_DECODE_WEIGHTS,
+#define WEIGHT(name, field, in_layers) MLX_DECODE_##name,
+  MLX_DECODE_WEIGHT_TABLE(WEIGHT)
+#undef WEIGHT
+      MLX_DECODE_WEIGHTS,
 } mlx_decode_weight_t;
 #define MLX_DECODE_ROPES 2
 
@@ -64,6 +26,7 @@ typedef struct mlx_decode_offset {
 typedef struct mlx_decode_form {
   int64_t counts[MLX_DECODE_WEIGHTS];  // layers that have the weight
   mlx_act_t act;
+  const float *act_numbers[MLX_MAX_LAYERS];  // borrowed from the graph: MLX_ACT_NUMBERS each; NULL: none
   int64_t norms[3];   // layers with a norm of the input of attention, of the MLP; 1: with a final norm
   bool layer_norms;   // they are LayerNorm, with or without gains and biases
   bool parallel;      // attention and MLP have the same input; both outputs are added to it
@@ -89,25 +52,23 @@ typedef struct mlx_decode_form {
   mlx_dtype_t router;   // of its weight
   int64_t shared_ffn;   // width of the expert that every token uses; 0: there is none
   mlx_dtype_t score;    // of MLX_DECODE_SHARED_SCORE, unless that is in tiles
+  // Recurrent layers, and the nodes that keep their states: the convolution, and the delta rule or 0.
+  int64_t recurrent_layers;
+  bool recurrent[MLX_MAX_LAYERS];
+  int state_nodes[MLX_MAX_LAYERS][2];
+  int64_t taps;            // of the convolution; 0: no layer is recurrent
+  mlx_delta_t delta;       // value_heads 0: the convolution is between two gates
+  mlx_dtype_t delta_rows;  // of MLX_DECODE_DELTA_BETA and MLX_DECODE_DELTA_STEP, unless they are in tiles
+  int delta_rows_format;  // 1 or 2: they have the first or second format of the role RECURRENT; 0: another one
+  bool gated_heads;       // the queries of a head are followed by a gate of its output
 } mlx_decode_form_t;
 
-// Matrices whose layers may have one of two tile formats. q, k and v are one role; so are gate and up, which
-// have the same format in each layer, and those of the shared expert.
 typedef enum mlx_decode_role {
-  MLX_DECODE_ROLE_QKV,
-  MLX_DECODE_ROLE_O,
-  MLX_DECODE_ROLE_GATE,
-  MLX_DECODE_ROLE_DOWN,
-  MLX_DECODE_ROLE_SHARED_GATE,
-  MLX_DECODE_ROLE_SHARED_DOWN,
-  // These have one format.
-  MLX_DECODE_ROLE_HEAD,
-  MLX_DECODE_ROLE_EMBED,
-  MLX_DECODE_ROLE_SHARED_SCORE,
-  MLX_DECODE_ROLES,
+#define ROLE(name, field) MLX_DECODE_ROLE_##name,
+  MLX_DECODE_ROLE_TABLE(ROLE)
+#undef ROLE
+      MLX_DECODE_ROLES,
 } mlx_decode_role_t;
-
-#define MLX_DECODE_ROWS 16
 
 // Nodes of a layer, as the network computes them before RoPE: products, or columns of one.
 typedef struct mlx_layer_nodes {
@@ -122,13 +83,19 @@ typedef struct mlx_few_plan {
   int64_t words_at, words;  // of its part of the scratch memory, which follows that of the decode kernel
 } mlx_few_plan_t;
 
+// Why the decode kernel does not take a network.
+typedef struct mlx_misfit {
+  int node;         // 0: no single node
+  const char *why;  // static text: what the kernel does not support; NULL: it takes the network
+} mlx_misfit_t;
+
 typedef struct mlx_decode_plan {
   mlx_decode_offset_t offsets[MLX_DECODE_WEIGHTS];
   bool regular;  // the offsets of all weights have a stride; else layers differ in size
   // Tile formats of a network with quantized matrices; the second has bits 0 if unused. A role whose matrices
   // are rows of 16-bit numbers has MLX_DECODE_ROWS bits. All bits are 0 if no matrix is quantized.
   mlx_tiles_t tiles[MLX_DECODE_ROLES][2];
-  // Matrices that have the second format of their role: bits SECOND_... of kernels/cuda/decode_form.cuh.
+  // Matrices that have the second format of their role: bits of MLX_DECODE_MATRIX_TABLE.
   uint8_t second[MLX_MAX_LAYERS];
   mlx_dtype_t dtype;    // of all matrices with 16 bits
   int64_t hidden, ffn;  // ffn: of the MLP, or of one expert
@@ -144,21 +111,23 @@ typedef struct mlx_decode_plan {
   int first_node, last_node;
   mlx_layer_nodes_t nodes[MLX_MAX_LAYERS];
   mlx_few_plan_t few;
+  mlx_misfit_t misfit;
 } mlx_decode_plan_t;
 
 // *|out_fits| is false if the network has another form, or a layout or size that the decode kernel does not
-// support on this GPU.
+// support on this GPU: see misfit.
 mlx_status_t mlx_decode_plan_make(const mlx_model_t *model, const mlx_graph_t *graph,
                                   const mlx_module_options_t *options, mlx_decode_plan_t *out_plan,
                                   bool *out_fits) MLX_MUST_USE;
 
+#define MLX_WEIGHT_ABSENT SIZE_MAX
 // The weights of a network of that form, whatever their sizes and layout.
 typedef struct mlx_network_plan {
   bool fits;        // the network has that form; else the rest is unspecified
   bool gated;       // its MLP has a gate
   bool shared;      // it has a shared expert
   size_t *weights;  // owned [layers][MLX_DECODE_WEIGHTS]: index of each weight in the model. Weights that are
-                    // not part of a layer are in the first row. 0 for vectors that the network lacks.
+      // not part of a layer are in the first row. MLX_WEIGHT_ABSENT for those that the layer lacks.
 } mlx_network_plan_t;
 
 // A network that does not fit is no error. Release with mlx_network_plan_clear.

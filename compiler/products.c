@@ -45,7 +45,10 @@ static bool extend(const finder_t *f, int id, int nth) {
   switch (node->kind) {
     case MLX_NODE_BIAS: product->bias = node->operands[1]; break;
     case MLX_NODE_CLIP: product->clip = node->limit; break;
-    case MLX_NODE_ACTIVATE: product->act = (int)node->act; break;
+    case MLX_NODE_ACTIVATE:
+      product->act = (int)node->act;
+      product->act_numbers = node->act_numbers;
+      break;
     case MLX_NODE_SCALE: product->factor = node->factor; break;
     case MLX_NODE_SOFTCAP: product->cap = node->cap; break;
     default: product->added = node->operands[1 - nth]; break;

@@ -15,6 +15,7 @@ typedef struct mlx_product {
   int64_t rows;              // of the matrix
   double clip, factor, cap;  // 0: none
   int act;                   // mlx_act_t, or -1
+  const float *act_numbers;  // borrowed from the graph; NULL: none
   int added;                 // node that is added
 } mlx_product_t;
 

@@ -52,11 +52,10 @@ static int compare_names(const void *a, const void *b) {
 }
 
 static mlx_status_t find_files(const mlx_source_t *source, files_t *files) {
-  const char *model = mlx_source_path(source), *path;
+  const char *model = mlx_source_path(source), *name;
   MLX_TRY(mlx_is_dir(model) ? mlx_copy_text(model, strlen(model), &files->folder)
                             : mlx_folder_of(model, &files->folder));
-  for (size_t i = 0; (path = mlx_source_file(source, i)); ++i)
-    MLX_TRY(add_file(files, mlx_file_name(path).text, false));
+  for (size_t i = 0; (name = mlx_source_file_name(source, i)); ++i) MLX_TRY(add_file(files, name, false));
   MLX_TRY(mlx_source_chat_files(source, add_text, files));
   if (mlx_is_dir(model)) MLX_TRY(mlx_list_dir(model, add_licence, files));
   qsort(files->items, files->count, sizeof *files->items, compare_names);
@@ -78,12 +77,6 @@ typedef struct sum {
   char *out;  // [MLX_DIGEST_HEX]
 } sum_t;
 
-static sum_t begin_sum(char *out) {
-  sum_t sum = {.out = out};
-  mlx_digest_begin(&sum.digest);
-  return sum;
-}
-
 static void add_line(sum_t *sum, const char *name, const char hex[MLX_DIGEST_HEX]) {
   snprintf(sum->out, MLX_DIGEST_HEX, "%s", hex);  // the result if there is only one file
   ++sum->count;
@@ -93,59 +86,66 @@ static void add_line(sum_t *sum, const char *name, const char hex[MLX_DIGEST_HEX
   mlx_digest_add(&sum->digest, "\n", 1);
 }
 
-static void end_sum(sum_t *sum) {
-  if (sum->count > 1) mlx_digest_end(&sum->digest, sum->out);
-}
+typedef mlx_status_t (*digest_fn_t)(mlx_cache_t *cache, const char *path, const mlx_digest_watch_t *watch,
+                                    char out_hex[MLX_DIGEST_HEX]);
 
-static mlx_status_t digest_file(mlx_cache_t *cache, const char *folder, const char *name,
+static mlx_status_t digest_file(mlx_cache_t *cache, digest_fn_t digest, const char *folder, const char *name,
                                 const mlx_report_t *report, char out_hex[MLX_DIGEST_HEX]) {
   char *path, title[128];
   mlx_meter_t meter;
   MLX_TRY(mlx_join_path(folder, name, &path));
   snprintf(title, sizeof title, "checking %.100s", name);
   mlx_meter_begin(&meter, report, title, 0);
-  const mlx_digest_watch_t watch = mlx_meter_watch(&meter), *previous = mlx_digest_set_watch(&watch);
-  mlx_status_t status = mlx_cache_digest_file(cache, path, out_hex);
-  mlx_digest_set_watch(previous);
+  const mlx_digest_watch_t watch = mlx_meter_watch(&meter);
+  mlx_status_t status = digest(cache, path, &watch, out_hex);
+  mlx_meter_end(&meter);
   mlx_free(path);
   return status;
 }
 
-static mlx_status_t digest_files(mlx_cache_t *cache, const files_t *files, const mlx_report_t *report,
-                                 mlx_source_digests_t *out) {
-  sum_t all = begin_sum(out->all), weights = begin_sum(out->weights);
+static mlx_status_t digest_files(mlx_cache_t *cache, digest_fn_t digest, const files_t *files, bool with_text,
+                                 const mlx_report_t *report, char out_hex[MLX_DIGEST_HEX]) {
+  sum_t sum = {.out = out_hex};
+  mlx_digest_begin(&sum.digest);
   for (size_t i = 0; i < files->count; ++i) {
     const file_t *file = &files->items[i];
     char hex[MLX_DIGEST_HEX];
-    MLX_TRY(digest_file(cache, files->folder, file->name, report, hex));
-    add_line(&all, file->name, hex);
-    if (!file->is_text) add_line(&weights, file->name, hex);
+    if (file->is_text && !with_text) continue;
+    MLX_TRY(digest_file(cache, digest, files->folder, file->name, report, hex));
+    add_line(&sum, file->name, hex);
   }
-  end_sum(&all);
-  end_sum(&weights);
+  if (sum.count > 1) mlx_digest_end(&sum.digest, out_hex);
   return NULL;
 }
 
-mlx_status_t mlx_source_digest(mlx_cache_t *cache, const mlx_source_t *source, const mlx_report_t *report,
-                               mlx_source_digests_t *out_digests) {
+static mlx_status_t digest_source(mlx_cache_t *cache, digest_fn_t digest, const mlx_source_t *source,
+                                  bool with_text, const mlx_report_t *report, char out_hex[MLX_DIGEST_HEX]) {
   files_t files = {0};
-  *out_digests = (mlx_source_digests_t){.all = ""};
+  out_hex[0] = 0;
   mlx_status_t status = find_files(source, &files);
-  if (!status) status = digest_files(cache, &files, report, out_digests);
-  mlx_report_done(report);
+  if (!status) status = digest_files(cache, digest, &files, with_text, report, out_hex);
   clear_files(&files);
   return status;
+}
+
+mlx_status_t mlx_source_digest(mlx_cache_t *cache, const mlx_source_t *source, const mlx_report_t *report,
+                               char out_hex[MLX_DIGEST_HEX]) {
+  return digest_source(cache, mlx_cache_digest_file, source, true, report, out_hex);
+}
+
+mlx_status_t mlx_source_tree_digest(mlx_cache_t *cache, const mlx_source_t *source,
+                                    const mlx_report_t *report, char out_hex[MLX_DIGEST_HEX]) {
+  return digest_source(cache, mlx_cache_tree_digest_file, source, false, report, out_hex);
 }
 
 mlx_status_t mlx_compile_source_digest(const char *model_path, const mlx_report_t *report,
                                        char out_hex[MLX_DIGEST_HEX]) {
   mlx_source_t *source = NULL;
   mlx_cache_t *cache;
-  mlx_source_digests_t digests = {.all = ""};
+  out_hex[0] = 0;
   MLX_TRY(mlx_cache_open(NULL, &cache));
   mlx_status_t status = mlx_source_open(model_path, &source);
-  if (!status) status = mlx_source_digest(cache, source, report, &digests);
-  snprintf(out_hex, MLX_DIGEST_HEX, "%s", digests.all);
+  if (!status) status = mlx_source_digest(cache, source, report, out_hex);
   mlx_source_close(source);
   mlx_cache_close(cache);
   return status;

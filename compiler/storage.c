@@ -6,12 +6,16 @@
 
 #include "graph/roles.h"
 
+bool mlx_weight_is_changed(const mlx_weight_t *weight) {
+  return weight->value_offset != 0.0 || weight->row_factors;
+}
+
 bool mlx_weight_is_experts(const mlx_weight_t *weight) { return weight->tensor.rank == 3; }
 
 // Whether each row of the weight is a row of a stored tensor, in any order.
 static bool keeps_rows(const mlx_weight_t *weight) {
   if (!mlx_weight_is_experts(weight) && (weight->parts || weight->fused_part)) return false;
-  return weight->value_offset == 0.0 && weight->order != MLX_ROWS_ARE_COLUMNS;
+  return !mlx_weight_is_changed(weight) && weight->order != MLX_ROWS_ARE_COLUMNS;
 }
 
 bool mlx_weight_is_quantized(const mlx_weight_t *weight) {
@@ -100,12 +104,12 @@ static bool is_vector(const mlx_weight_t *weight) {
   return weight->tensor.rank < 2 || (weight->roles & MLX_ROLE_VECTOR);
 }
 
-// A weight that is changed when it is read (value_offset) may need more bits than its file has.
+// A weight that is changed when it is read may need more bits than its file has.
 static mlx_dtype_t float_dtype(const mlx_weight_t *weight, mlx_storage_t storage) {
   const mlx_dtype_t dtype = weight->tensor.dtype;
   if (weight->is_order) return MLX_I32;
   if (is_vector(weight)) return MLX_F32;
-  if (!storage.as_stored || weight->value_offset != 0.0 || weight->packing.kind) return storage.dtype;
+  if (!storage.as_stored || mlx_weight_is_changed(weight) || weight->packing.kind) return storage.dtype;
   return dtype == MLX_BF16 || dtype == MLX_F16 ? dtype : storage.dtype;
 }
 
@@ -161,14 +165,10 @@ typedef struct line {
 #define MAX_LINES 32
 
 static void describe_source(const mlx_weight_t *weight, char *out, size_t size) {
-  static const char *const names[MLX_PACKING_COUNT] = {[MLX_PACKED_MLX] = "MLX",
-                                                       [MLX_PACKED_GPTQ] = "GPTQ",
-                                                       [MLX_PACKED_AWQ] = "AWQ",
-                                                       [MLX_PACKED_MXFP4] = "MXFP4"};
   const mlx_packing_t *p = weight->part_packings ? weight->part_packings : &weight->packing;
   if (p->kind) {
-    snprintf(out, size, "%s of %d bits in groups of %lld%s with scales in %s", names[p->kind], p->bits,
-             (long long)p->group, p->order ? " in act order" : "",
+    snprintf(out, size, "%s of %d bits in groups of %lld%s with scales in %s", mlx_packing_name(p->kind),
+             p->bits, (long long)p->group, p->order ? " in act order" : "",
              mlx_dtype_info(p->parts[MLX_PART_SCALES]->dtype)->name);
   } else {
     snprintf(out, size, "%s", mlx_dtype_info(weight->tensor.dtype)->name);

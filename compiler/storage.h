@@ -8,8 +8,7 @@
 #include "compiler/tiles.h"
 #include "models/model.h"
 
-// How matrices are stored. "The dtype" is mlx_storage_t.dtype, or with as_stored
-// the dtype of the file.
+// How matrices are stored. "The dtype" is mlx_storage_t.dtype, or with as_stored the dtype of the file.
 typedef enum mlx_layout {
   MLX_LAYOUT_ROWS,              // row-major, in the dtype
   MLX_LAYOUT_PANELS,            // CPU panels of 16 rows (kernels/cpu/panel_format.h), in the dtype
@@ -47,6 +46,8 @@ bool mlx_weight_is_quantized(const mlx_weight_t *weight);  // in its file
 // Whether it is the matrix of a product or an embedding table. Norms, biases and sinks are none, whatever
 // their rank; nor are the weights of experts, which have rank 3.
 bool mlx_weight_is_matrix(const mlx_weight_t *weight);
+// Whether its values differ from those of the file.
+bool mlx_weight_is_changed(const mlx_weight_t *weight);
 // Whether it is the matrices of experts: [experts, rows, columns].
 bool mlx_weight_is_experts(const mlx_weight_t *weight);
 // Whether it is stored in CPU panels: a matrix, or the matrices of experts one after the other.

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "compiler/vectors.h"
 #include "graph/half.h"
 #include "graph/kquants.h"
 
@@ -120,35 +121,15 @@ uint64_t mlx_tiles_bytes(mlx_tiles_t tiles, int64_t rows, int64_t columns) {
 // ----------------------------------------------------------------------------------------------------------
 // Writing codes
 
-// Vectors of 16 bytes, in the syntax of both gcc and clang. The compilers use SSE2 and NEON for them.
-typedef uint8_t bytes_t __attribute__((vector_size(16)));
-typedef uint16_t halves_t __attribute__((vector_size(16)));
-typedef uint32_t words_t __attribute__((vector_size(16)));
-#ifdef __clang__
-#define SHUFFLE(type, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define SHUFFLE(type, a, b, ...) __builtin_shuffle(a, b, (type){__VA_ARGS__})
-#endif
-
-static inline bytes_t load_bytes(const uint8_t *from) {
-  bytes_t bytes;
-  memcpy(&bytes, from, sizeof bytes);
-  return bytes;
+static inline mlx_words_t zip_low_words(mlx_words_t a, mlx_words_t b) {
+  return MLX_SHUFFLE(mlx_words_t, a, b, 0, 4, 1, 5);
 }
-static inline void store_bytes(uint8_t *to, bytes_t bytes) { memcpy(to, &bytes, sizeof bytes); }
-
-// a[0], b[0], a[1], b[1], ... from the low or the high half of both.
-static inline bytes_t zip_low(bytes_t a, bytes_t b) {
-  return SHUFFLE(bytes_t, a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+static inline mlx_words_t zip_high_words(mlx_words_t a, mlx_words_t b) {
+  return MLX_SHUFFLE(mlx_words_t, a, b, 2, 6, 3, 7);
 }
-static inline bytes_t zip_high(bytes_t a, bytes_t b) {
-  return SHUFFLE(bytes_t, a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-}
-static inline words_t zip_low_words(words_t a, words_t b) { return SHUFFLE(words_t, a, b, 0, 4, 1, 5); }
-static inline words_t zip_high_words(words_t a, words_t b) { return SHUFFLE(words_t, a, b, 2, 6, 3, 7); }
-static inline void store_zipped_pairs(uint8_t *to, words_t a, words_t b) {
-  store_bytes(to, (bytes_t)SHUFFLE(words_t, a, b, 0, 1, 4, 5));
-  store_bytes(to + 16, (bytes_t)SHUFFLE(words_t, a, b, 2, 3, 6, 7));
+static inline void store_zipped_pairs(uint8_t *to, mlx_words_t a, mlx_words_t b) {
+  mlx_store_bytes(to, (mlx_bytes_t)MLX_SHUFFLE(mlx_words_t, a, b, 0, 1, 4, 5));
+  mlx_store_bytes(to + 16, (mlx_bytes_t)MLX_SHUFFLE(mlx_words_t, a, b, 2, 3, 6, 7));
 }
 
 // Codes are in the order of mma fragments. Lane 4 * row + quad holds 16 pairs of columns of a tile: pair half
@@ -160,7 +141,7 @@ static inline void store_zipped_pairs(uint8_t *to, words_t a, words_t b) {
 // Adds pair |nth| of the four lanes of a row, |code|, to their words. With 3 and 5 bits, the last pair has
 // one bit in each word. With 6 bits, the last four pairs have what two codes leave of each word: four bits,
 // and in the last two words twice two.
-static inline void add_pair(int bits, int nth, halves_t code, halves_t words[]) {
+static inline void add_pair(int bits, int nth, mlx_halves_t code, mlx_halves_t words[]) {
   const int each = 16 / bits, left = nth - each * bits;
   if (left < 0) {
     words[nth / each] |= code << nth % each * bits;
@@ -173,19 +154,19 @@ static inline void add_pair(int bits, int nth, halves_t code, halves_t words[]) 
 }
 
 // Stores |count| words (1, 2 or 4) of each of the four lanes of a row, lane after lane.
-static inline void store_words(int count, const halves_t words[], uint8_t *to) {
-  const words_t a = (words_t)words[0];
+static inline void store_words(int count, const mlx_halves_t words[], uint8_t *to) {
+  const mlx_words_t a = (mlx_words_t)words[0];
   if (count == 1) {
-    store_bytes(to, (bytes_t)a);
+    mlx_store_bytes(to, (mlx_bytes_t)a);
     return;
   }
-  const words_t b = (words_t)words[1], low = zip_low_words(a, b), high = zip_high_words(a, b);
+  const mlx_words_t b = (mlx_words_t)words[1], low = zip_low_words(a, b), high = zip_high_words(a, b);
   if (count == 2) {
-    store_bytes(to, (bytes_t)low);
-    store_bytes(to + 16, (bytes_t)high);
+    mlx_store_bytes(to, (mlx_bytes_t)low);
+    mlx_store_bytes(to + 16, (mlx_bytes_t)high);
     return;
   }
-  const words_t c = (words_t)words[2], d = (words_t)words[3];
+  const mlx_words_t c = (mlx_words_t)words[2], d = (mlx_words_t)words[3];
   store_zipped_pairs(to, low, zip_low_words(c, d));
   store_zipped_pairs(to + 32, high, zip_high_words(c, d));
 }
@@ -194,12 +175,12 @@ static inline void store_words(int count, const halves_t words[], uint8_t *to) {
 // words 0 to 3 (fewer than 4 bits: 0 and 1) of all lanes, then the others. |bits| is a constant at each call.
 static inline void write_row(int bits, const uint8_t code[MLX_TILE_COLUMNS], int64_t row, uint8_t *tile) {
   const int first = bits >= 4 ? 4 : 2, others = bits - first;
-  halves_t words[8] = {{0}};
+  mlx_halves_t words[8] = {{0}};
 #pragma GCC unroll 16
   for (int nth = 0; nth < PAIRS; nth += 2) {
     const uint8_t *from = code + nth / 4 * BLOCK;
-    const bytes_t a = load_bytes(from), b = load_bytes(from + 16);
-    const halves_t both = (halves_t)(nth % 4 ? zip_high(a, b) : zip_low(a, b));
+    const mlx_bytes_t a = mlx_load_bytes(from), b = mlx_load_bytes(from + 16);
+    const mlx_halves_t both = (mlx_halves_t)(nth % 4 ? mlx_zip_high(a, b) : mlx_zip_low(a, b));
     add_pair(bits, nth, both & 255, words);
     add_pair(bits, nth + 1, both >> 8, words);
   }
@@ -317,12 +298,12 @@ static bool is_finite_f16(const uint8_t *number) { return (number[1] & 0x7c) != 
 
 // A row of 4-bit codes, 16 bytes per block: byte j has columns j and 16 + j. The four pairs of a lane in a
 // block are one word.
-static inline void put_nibbles(const bytes_t nibbles[BLOCKS], int64_t row, uint8_t *tile) {
-  halves_t words[BLOCKS];
+static inline void put_nibbles(const mlx_bytes_t nibbles[BLOCKS], int64_t row, uint8_t *tile) {
+  mlx_halves_t words[BLOCKS];
   for (int i = 0; i < BLOCKS; ++i) {
-    const bytes_t other =
-        SHUFFLE(bytes_t, nibbles[i], nibbles[i], 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
-    words[i] = (halves_t)zip_low(nibbles[i], other);
+    const mlx_bytes_t other = MLX_SHUFFLE(mlx_bytes_t, nibbles[i], nibbles[i], 8, 9, 10, 11, 12, 13, 14, 15,
+                                          0, 1, 2, 3, 4, 5, 6, 7);
+    words[i] = (mlx_halves_t)mlx_zip_low(nibbles[i], other);
   }
   store_words(BLOCKS, words, tile + row * 64);
 }
@@ -339,18 +320,18 @@ static inline bool copy_numbers(mlx_tiles_t tiles, const uint8_t *from, size_t b
 }
 
 // Adds the fifth bits of 16 codes: bit |bits| of each byte of |high|.
-static inline void add_fifth(bytes_t high, bytes_t bits, uint8_t code[16]) {
-  store_bytes(code, load_bytes(code) | ((bytes_t)((high & bits) != 0) & 16));
+static inline void add_fifth(mlx_bytes_t high, mlx_bytes_t bits, uint8_t code[16]) {
+  mlx_store_bytes(code, mlx_load_bytes(code) | ((mlx_bytes_t)((high & bits) != 0) & 16));
 }
 
 static inline void read_fives(const uint8_t *high, const uint8_t *nibbles, uint8_t code[BLOCK]) {
-  const bytes_t each = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
-  const bytes_t bytes = load_bytes(nibbles);
-  store_bytes(code, bytes & 15);
-  store_bytes(code + 16, bytes >> 4);
+  const mlx_bytes_t each = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+  const mlx_bytes_t bytes = mlx_load_bytes(nibbles);
+  mlx_store_bytes(code, bytes & 15);
+  mlx_store_bytes(code + 16, bytes >> 4);
   for (int i = 0; i < BLOCK; i += 16, high += 2) {
     const uint8_t a = high[0], b = high[1];
-    add_fifth((bytes_t){a, a, a, a, a, a, a, a, b, b, b, b, b, b, b, b}, each, code + i);
+    add_fifth((mlx_bytes_t){a, a, a, a, a, a, a, a, b, b, b, b, b, b, b, b}, each, code + i);
   }
 }
 
@@ -361,8 +342,8 @@ static bool copy_blocks(mlx_tiles_t tiles, const uint8_t *from, size_t block_byt
   const uint8_t *after = from + 2 + 2 * tiles.offset;  // the numbers
   if (!copy_numbers(tiles, from, block_bytes, count, scales, scales + scale_bytes(tiles))) return false;
   if (tiles.bits == 4) {
-    bytes_t nibbles[BLOCKS] = {{0}};
-    for (int i = 0; i < count; ++i) nibbles[i] = load_bytes(after + (size_t)i * block_bytes);
+    mlx_bytes_t nibbles[BLOCKS] = {{0}};
+    for (int i = 0; i < count; ++i) nibbles[i] = mlx_load_bytes(after + (size_t)i * block_bytes);
     put_nibbles(nibbles, row, tile);
     return true;
   }
@@ -380,7 +361,7 @@ static bool copy_blocks(mlx_tiles_t tiles, const uint8_t *from, size_t block_byt
 static bool copy_q4_k(mlx_tiles_t tiles, const uint8_t *from, int half, int64_t row, uint8_t *tile) {
   const uint8_t *high = from + 16, *bytes = from + (tiles.bits == 5 ? 48 : 16) + half * 64;
   uint8_t code[MLX_TILE_COLUMNS], *record = tile + code_bytes(tiles) + row * RECORD;
-  bytes_t nibbles[BLOCKS];
+  mlx_bytes_t nibbles[BLOCKS];
   if (!is_finite_f16(from) || !is_finite_f16(from + 2)) return false;
   memset(record, 0, RECORD);
   for (int i = 0; i < BLOCKS; ++i) {
@@ -391,7 +372,7 @@ static bool copy_q4_k(mlx_tiles_t tiles, const uint8_t *from, int half, int64_t 
   memcpy(record + 6, from + 2 * half, 2);
   if (half) record[7] ^= 0x80;
   for (int i = 0; i < BLOCKS; i += 2, bytes += BLOCK) {  // byte j has column j of both blocks
-    const bytes_t a = load_bytes(bytes), b = load_bytes(bytes + 16);
+    const mlx_bytes_t a = mlx_load_bytes(bytes), b = mlx_load_bytes(bytes + 16);
     nibbles[i] = (a & 15) | b << 4;
     nibbles[i + 1] = a >> 4 | (b & 240);
   }
@@ -401,9 +382,9 @@ static bool copy_q4_k(mlx_tiles_t tiles, const uint8_t *from, int half, int64_t 
   }
   for (int i = 0; i < MLX_TILE_COLUMNS; i += 16) {
     const int block = i / BLOCK;
-    const bytes_t bit = (bytes_t){0} + (uint8_t)(1 << (half * BLOCKS + block));
-    store_bytes(code + i, i % BLOCK ? nibbles[block] >> 4 : nibbles[block] & 15);
-    add_fifth(load_bytes(high + i % BLOCK), bit, code + i);
+    const mlx_bytes_t bit = (mlx_bytes_t){0} + (uint8_t)(1 << (half * BLOCKS + block));
+    mlx_store_bytes(code + i, i % BLOCK ? nibbles[block] >> 4 : nibbles[block] & 15);
+    add_fifth(mlx_load_bytes(high + i % BLOCK), bit, code + i);
   }
   put_codes(5, code, row, tile);
   return true;
@@ -418,9 +399,9 @@ static bool copy_q6_k(mlx_tiles_t tiles, const uint8_t *from, int half, int64_t 
 #pragma GCC unroll 8
   for (int i = 0; i < MLX_TILE_COLUMNS; i += 16) {
     const int block = i / BLOCK;
-    const bytes_t nibbles = load_bytes(low + block % 2 * BLOCK + i % BLOCK),
-                  twos = load_bytes(high + i % BLOCK) >> 2 * block & 3;
-    store_bytes(code + i, (block / 2 ? nibbles >> 4 : nibbles & 15) | twos << 4);
+    const mlx_bytes_t nibbles = mlx_load_bytes(low + block % 2 * BLOCK + i % BLOCK),
+                      twos = mlx_load_bytes(high + i % BLOCK) >> 2 * block & 3;
+    mlx_store_bytes(code + i, (block / 2 ? nibbles >> 4 : nibbles & 15) | twos << 4);
   }
   put_codes(6, code, row, tile);
   return true;
@@ -435,7 +416,7 @@ static bool copy_q2_k(mlx_tiles_t tiles, const uint8_t *from, int half, int64_t 
   if (half) shared[1] ^= 0x80;  // the offset is the negative minimum
 #pragma GCC unroll 8
   for (int i = 0; i < MLX_TILE_COLUMNS; i += 16)
-    store_bytes(code + i, load_bytes(from + 16 + half * BLOCK + i % BLOCK) >> i / BLOCK * 2 & 3);
+    mlx_store_bytes(code + i, mlx_load_bytes(from + 16 + half * BLOCK + i % BLOCK) >> i / BLOCK * 2 & 3);
   put_codes(2, code, row, tile);
   return true;
 }
@@ -448,9 +429,10 @@ static bool copy_q3_k(mlx_tiles_t tiles, const uint8_t *from, int half, int64_t 
     factors[i] = (uint8_t)(mlx_q3_k_scale(from + 96, half * 2 * BLOCKS + i) + 128);
 #pragma GCC unroll 8
   for (int i = 0; i < MLX_TILE_COLUMNS; i += 16) {
-    const bytes_t bit = (bytes_t){0} + (uint8_t)(1 << (half * BLOCKS + i / BLOCK)),
-                  third = (bytes_t)((load_bytes(from + i % BLOCK) & bit) != 0) & 4;
-    store_bytes(code + i, (load_bytes(from + 32 + half * BLOCK + i % BLOCK) >> i / BLOCK * 2 & 3) | third);
+    const mlx_bytes_t bit = (mlx_bytes_t){0} + (uint8_t)(1 << (half * BLOCKS + i / BLOCK)),
+                      third = (mlx_bytes_t)((mlx_load_bytes(from + i % BLOCK) & bit) != 0) & 4;
+    mlx_store_bytes(code + i,
+                    (mlx_load_bytes(from + 32 + half * BLOCK + i % BLOCK) >> i / BLOCK * 2 & 3) | third);
   }
   put_codes(3, code, row, tile);
   return true;
@@ -458,12 +440,12 @@ static bool copy_q3_k(mlx_tiles_t tiles, const uint8_t *from, int half, int64_t 
 
 static bool copy_iq4_xs(mlx_tiles_t tiles, const uint8_t *from, int half, int64_t row, uint8_t *tile) {
   uint8_t *numbers = tile + code_bytes(tiles), *factors = numbers + row * BLOCKS;
-  bytes_t nibbles[BLOCKS];
+  mlx_bytes_t nibbles[BLOCKS];
   if (!is_finite_f16(from)) return false;
   memcpy(numbers + scale_bytes(tiles) + row * 2, from, 2);
   for (int i = 0; i < BLOCKS; ++i) {
     factors[i] = (uint8_t)(mlx_iq4_xs_scale(from, half * BLOCKS + i) + 128);
-    nibbles[i] = load_bytes(from + 8 + 16 * (half * BLOCKS + i));
+    nibbles[i] = mlx_load_bytes(from + 8 + 16 * (half * BLOCKS + i));
   }
   put_nibbles(nibbles, row, tile);
   return true;
@@ -474,15 +456,15 @@ static bool copy_iq4_xs(mlx_tiles_t tiles, const uint8_t *from, int half, int64_
 static bool copy_mxfp4(const uint8_t *scales, const uint8_t *codes, size_t stride, size_t codes_stride,
                        bool adjacent, int count, int64_t row, uint8_t *tile) {
   uint8_t *exponents = tile + code_bytes(mlx_tiles_of(MLX_MXFP4)) + row * BLOCKS;
-  bytes_t nibbles[BLOCKS] = {{0}};
+  mlx_bytes_t nibbles[BLOCKS] = {{0}};
   for (int i = 0; i < count; ++i, scales += stride, codes += codes_stride) {
     if (*scales == 255) return false;
     exponents[i] = *scales;
-    const bytes_t bytes = load_bytes(codes);
-    bytes_t low = bytes & 15, high = bytes >> 4;
-    low &= (bytes_t)(low != 8);
-    high &= (bytes_t)(high != 8);
-    nibbles[i] = adjacent ? zip_low(low, high) | zip_high(low, high) << 4 : low | high << 4;
+    const mlx_bytes_t bytes = mlx_load_bytes(codes);
+    mlx_bytes_t low = bytes & 15, high = bytes >> 4;
+    low &= (mlx_bytes_t)(low != 8);
+    high &= (mlx_bytes_t)(high != 8);
+    nibbles[i] = adjacent ? mlx_zip_low(low, high) | mlx_zip_high(low, high) << 4 : low | high << 4;
   }
   put_nibbles(nibbles, row, tile);
   return true;

@@ -1,5 +1,5 @@
 // Tiles: quantized matrices as the GPU kernels read them, 8 rows x 128 columns together
-// (docs/internals/cuda-kernels.md describes the layout, kernels/cuda/tile_format.cuh reads it).
+// (docs/internals/quantized-tiles.md describes the layout, kernels/cuda/tile_format.cuh reads it).
 #ifndef MLXCEL_COMPILER_TILES_H_
 #define MLXCEL_COMPILER_TILES_H_
 

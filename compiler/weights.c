@@ -5,6 +5,7 @@
 
 #include "artifact/archive.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "compiler/finite.h"
 
 // Rows dequantized at a time. GPTQ and AWQ store columns, so each column is read once for all these rows.
@@ -47,6 +48,7 @@ static int64_t stored_half_row(const mlx_weight_t *weight, int64_t row) {
 // Index of the stored row that becomes row |row|.
 static int64_t stored_row(const mlx_weight_t *weight, int64_t row) {
   if (weight->row_order) return row - row % weight->order_rows + weight->row_order[row % weight->order_rows];
+  if (weight->picked_row) return weight->picked_row(weight->config, row);
   if (weight->fused_part) return stored_half_row(weight, row);
   if (weight->order == MLX_ROWS_AS_STORED || weight->order == MLX_ROWS_ARE_COLUMNS) return row;
   const int64_t size = weight->order_head_dim, head = row / size, within = row % size, half = size / 2;
@@ -105,7 +107,8 @@ static packed_t describe(const mlx_weight_t *weight, mlx_storage_t storage) {
   const int64_t columns = (int64_t)p.elements;
   p.in_panels = is_in_panels(weight, storage, p.stored);
   p.is_copied = !p.in_panels && tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED &&
-                !weight->fused_part && weight->value_offset == 0.0 && !weight->parts && !weight->row_order;
+                !weight->fused_part && !weight->picked_row && !mlx_weight_is_changed(weight) &&
+                !weight->parts && !weight->row_order;
   p.from_bytes = tensor->size / (size_t)row_count(weight);
   p.to_bytes = p.elements / info->block_elements * info->block_bytes;
   p.unit_bytes = p.to_bytes;
@@ -170,7 +173,7 @@ static void convert_row(const packed_t *p, int64_t row, float *f32_row, uint8_t 
     read_transposed_row(p, row, f32_row);
   } else {
     const uint8_t *from = row_data(p, row);
-    if (weight->tensor.dtype == p->dtype && weight->value_offset == 0.0) {
+    if (weight->tensor.dtype == p->dtype && !mlx_weight_is_changed(weight)) {
       memcpy(out, from, p->to_bytes);
       return;
     }
@@ -178,19 +181,19 @@ static void convert_row(const packed_t *p, int64_t row, float *f32_row, uint8_t 
   }
   for (size_t i = 0; weight->value_offset != 0.0 && i < p->elements; ++i)
     f32_row[i] += (float)weight->value_offset;
+  for (size_t i = 0; weight->row_factors && i < p->elements; ++i) f32_row[i] *= weight->row_factors[row];
   mlx_dtype_info(p->dtype)->from_f32(f32_row, p->elements, out);
 }
 
-static int64_t min_int(int64_t a, int64_t b) { return a < b ? a : b; }
-
 static void convert_packed(const packed_t *p, int64_t first, int64_t count, float *f32_rows, uint8_t *out) {
-  const int64_t max_rows = p->weight->fused_part || p->weight->row_order ? 1 : F32_ROWS;  // contiguous rows
+  const bool contiguous = !p->weight->fused_part && !p->weight->picked_row && !p->weight->row_order;
+  const int64_t max_rows = contiguous ? F32_ROWS : 1;
   const int64_t part_rows = row_count(p->weight) / (p->weight->part_packings ? p->weight->tensor.dims[0] : 1);
   for (int64_t done = 0, rows; done < count; done += rows) {
     const int64_t row = stored_row(p->weight, first + done),
                   nth = p->weight->part_packings ? row / part_rows : 0;
-    rows = min_int(max_rows, count - done);
-    if (p->weight->part_packings) rows = min_int(rows, part_rows - row % part_rows);
+    rows = mlx_min(max_rows, count - done);
+    if (p->weight->part_packings) rows = mlx_min(rows, part_rows - row % part_rows);
     mlx_packing_dequantize(first_packing(p->weight) + nth, row - nth * part_rows, rows, f32_rows);
     mlx_dtype_info(p->dtype)->from_f32(f32_rows, (size_t)rows * p->elements,
                                        out + (size_t)done * p->to_bytes);
@@ -219,7 +222,7 @@ static mlx_status_t fill_rows(const packed_t *p, scratch_t *s, int64_t first, in
   for (int64_t done = 0, part; done < count; done += part) {
     const int64_t row = first + done;
     uint8_t *to = out + (size_t)done * p->to_bytes;
-    part = min_int(count - done, rows - row % rows);
+    part = mlx_min(count - done, rows - row % rows);
     MLX_TRY(convert_rows(p, s, row, part, to));
     MLX_TRY(check_rows(p, row, part, to));
   }
@@ -310,11 +313,22 @@ static mlx_status_t fill_row(const packed_t *p, const uint8_t *rows, int64_t row
     return NULL;
   }
   const int64_t first = nth * MLX_TILE_BLOCKS,
-                count = min_int(MLX_TILE_BLOCKS, (int64_t)p->elements / MLX_CODES - first);
+                count = mlx_min(MLX_TILE_BLOCKS, (int64_t)p->elements / MLX_CODES - first);
   if (copy_blocks(p, from, (int)count, in_unit, nth, out)) return NULL;
   for (int64_t i = 0; i < count; ++i) MLX_TRY(read_codes(p, rows, row, in_unit, first + i, &codes[i]));
   mlx_tiles_put(p->stored.tiles, codes, (int)count, in_unit, nth, out);
   return NULL;
+}
+
+// Copies the rows of a full panel from the file, if it has them in the type of the panel.
+static bool copy_panel(const packed_t *p, int64_t first, int64_t count, uint8_t *out) {
+  const mlx_weight_t *weight = p->weight;
+  const uint8_t *rows[MLX_PANEL_ROWS];
+  if (p->stored.kind != MLX_STORED_CODES || p->stored.tiles.bits || count < MLX_PANEL_ROWS ||
+      first_packing(weight)->kind || mlx_dtype_info(weight->tensor.dtype)->panel != p->stored.format)
+    return false;
+  for (int64_t i = 0; i < count; ++i) rows[i] = row_data(p, first + i);
+  return mlx_panel_copy(weight->tensor.dtype, rows, (int64_t)p->elements, out);
 }
 
 // The loop over columns is outside the loop over rows, because GPTQ and AWQ store the same block of
@@ -336,11 +350,12 @@ static mlx_status_t fill_codes(const packed_t *p, const uint8_t *rows, int64_t f
 static mlx_status_t fill_panel(const packed_t *p, scratch_t *s, int64_t unit, uint8_t *out) {
   const int64_t in_matrix = unit % p->per_matrix * p->unit_rows, rows = matrix_rows(p->weight);
   const int64_t first = unit / p->per_matrix * rows + in_matrix,
-                count = min_int(p->unit_rows, rows - in_matrix);
+                count = mlx_min(p->unit_rows, rows - in_matrix);
   if (p->stored.kind != MLX_STORED_CODES) {
     MLX_TRY(mlx_reserve((size_t)p->unit_rows * p->to_bytes, 1, &s->rows_capacity, &s->rows));
     MLX_TRY(convert_rows(p, s, first, count, s->rows));
   }
+  if (copy_panel(p, first, count, out)) return NULL;
   if (p->stored.kind != MLX_STORED_FLOATS) return fill_codes(p, s->rows, first, count, out);
   MLX_TRY(check_rows(p, first, count, s->rows));
   mlx_panel_pack(p->stored.format, s->rows, p->to_bytes, count, (int64_t)p->elements, out);
@@ -359,36 +374,13 @@ static mlx_status_t fill_units(const packed_t *p, scratch_t *s, int64_t first, i
 struct mlx_packer {
   packed_t *weights;  // [count], in the order of the archive
   size_t count;
-  uint64_t size;
-  scratch_t *scratch;  // [workers]
-  int workers;
+  scratch_t *scratch;  // [reader.workers]
+  mlx_weight_reader_t reader;
 };
-
-mlx_status_t mlx_packer_create(const mlx_model_t *model, mlx_storage_t storage, int workers,
-                               mlx_packer_t **out_packer) {
-  mlx_packer_t *packer;
-  *out_packer = NULL;
-  MLX_TRY(mlx_alloc(1, sizeof *packer, &packer));
-  packer->workers = workers;
-  packer->count = model->weight_count;
-  mlx_status_t status = mlx_alloc((size_t)workers, sizeof *packer->scratch, &packer->scratch);
-  if (!status) status = mlx_alloc(packer->count + 1, sizeof *packer->weights, &packer->weights);
-  if (status) {
-    mlx_packer_free(packer);
-    return status;
-  }
-  for (size_t i = 0; i < packer->count; ++i) {
-    packed_t *p = &packer->weights[i];
-    *p = describe(&model->weights[i], storage);
-    p->offset = place(p->size, &packer->size);
-  }
-  *out_packer = packer;
-  return NULL;
-}
 
 void mlx_packer_free(mlx_packer_t *packer) {
   if (!packer) return;
-  for (int i = 0; packer->scratch && i < packer->workers; ++i) {
+  for (int i = 0; packer->scratch && i < packer->reader.workers; ++i) {
     mlx_free(packer->scratch[i].rows);
     mlx_free(packer->scratch[i].f32_rows);
     mlx_free(packer->scratch[i].unit);
@@ -396,15 +388,6 @@ void mlx_packer_free(mlx_packer_t *packer) {
   mlx_free(packer->scratch);
   mlx_free(packer->weights);
   mlx_free(packer);
-}
-
-uint64_t mlx_packer_size(const mlx_packer_t *packer) { return packer->size; }
-
-uint64_t mlx_packer_size_of(const mlx_packer_t *packer, const char *name) {
-  for (size_t i = 0; i < packer->count; ++i) {
-    if (!strcmp(packer->weights[i].weight->name, name)) return packer->weights[i].size;
-  }
-  return 0;
 }
 
 static mlx_status_t copy_stored(const packed_t *p, size_t at, size_t length, uint8_t *out) {
@@ -449,9 +432,11 @@ static size_t find_weight(const mlx_packer_t *packer, uint64_t offset) {
   return low;
 }
 
-mlx_status_t mlx_packer_read(mlx_packer_t *packer, int worker, uint64_t offset, size_t length, void *out) {
-  if (offset % MLX_ARCHIVE_ALIGNMENT || worker < 0 || worker >= packer->workers ||
-      !mlx_range_ok(offset, length, packer->size))
+// Writes a range of the data (mlx_weight_reader_t).
+static mlx_status_t read_range(void *user, int worker, uint64_t offset, size_t length, void *out) {
+  const mlx_packer_t *packer = user;
+  if (offset % MLX_ARCHIVE_ALIGNMENT || worker < 0 || worker >= packer->reader.workers ||
+      !mlx_range_ok(offset, length, packer->reader.size))
     return mlx_error(MLX_INTERNAL, "cannot pack %zu bytes of weights at byte %llu", length,
                      (unsigned long long)offset);
   uint8_t *to = out;
@@ -470,3 +455,36 @@ mlx_status_t mlx_packer_read(mlx_packer_t *packer, int worker, uint64_t offset, 
   }
   return NULL;
 }
+
+static uint64_t size_of(void *user, const char *name) {
+  const mlx_packer_t *packer = user;
+  for (size_t i = 0; i < packer->count; ++i) {
+    if (!strcmp(packer->weights[i].weight->name, name)) return packer->weights[i].size;
+  }
+  return 0;
+}
+
+mlx_status_t mlx_packer_create(const mlx_model_t *model, mlx_storage_t storage, int workers,
+                               mlx_packer_t **out_packer) {
+  mlx_packer_t *packer;
+  *out_packer = NULL;
+  MLX_TRY(mlx_alloc(1, sizeof *packer, &packer));
+  packer->reader =
+      (mlx_weight_reader_t){.workers = workers, .read = read_range, .size_of = size_of, .user = packer};
+  packer->count = model->weight_count;
+  mlx_status_t status = mlx_alloc((size_t)workers, sizeof *packer->scratch, &packer->scratch);
+  if (!status) status = mlx_alloc(packer->count + 1, sizeof *packer->weights, &packer->weights);
+  if (status) {
+    mlx_packer_free(packer);
+    return status;
+  }
+  for (size_t i = 0; i < packer->count; ++i) {
+    packed_t *p = &packer->weights[i];
+    *p = describe(&model->weights[i], storage);
+    p->offset = place(p->size, &packer->reader.size);
+  }
+  *out_packer = packer;
+  return NULL;
+}
+
+const mlx_weight_reader_t *mlx_packer_reader(const mlx_packer_t *packer) { return &packer->reader; }

@@ -3,7 +3,8 @@
 #ifndef MLXCEL_COMPILER_WEIGHTS_H_
 #define MLXCEL_COMPILER_WEIGHTS_H_
 
-#include "base/digest.h"
+#include "base/weight_reader.h"
+#include "cache/cache.h"
 #include "compiler/storage.h"
 
 // Part of the cache key. Change it whenever the bytes written for the same model change.
@@ -20,23 +21,16 @@ uint64_t mlx_weights_layout(const mlx_model_t *model, mlx_storage_t storage, uin
 
 // ---- packing ----
 
-// Produces any range of the archive's data: the bytes from the start of the first weight to the end of the
-// last. Zeros fill the gaps between weights. Rows have Hugging Face's order. A tensor that already has the
-// stored type keeps its exact bits.
-//
-// Threads: the workers may read at the same time, each on one thread at a time.
+// A packer is a weight reader of the archive's data: the bytes from the start of the first weight to the end
+// of the last. Zeros fill the gaps between weights. Rows have Hugging Face's order. A tensor that already has
+// the stored type keeps its exact bits. Reading a weight that is not finite fails.
 typedef struct mlx_packer mlx_packer_t;
 
 // |model| must outlive the packer; |storage| is not used later. Release with mlx_packer_free.
 mlx_status_t mlx_packer_create(const mlx_model_t *model, mlx_storage_t storage, int workers,
                                mlx_packer_t **out_packer) MLX_MUST_USE;
-void mlx_packer_free(mlx_packer_t *packer);                                 // NULL is fine
-uint64_t mlx_packer_size(const mlx_packer_t *packer);                       // bytes of the data
-uint64_t mlx_packer_size_of(const mlx_packer_t *packer, const char *name);  // of one weight; 0: there is none
-// Writes |length| bytes of the data at |offset|, which is a multiple of MLX_ARCHIVE_ALIGNMENT, to |out|.
-// Fails for a weight that is not finite. |worker| is below the number given to mlx_packer_create.
-mlx_status_t mlx_packer_read(mlx_packer_t *packer, int worker, uint64_t offset, size_t length,
-                             void *out) MLX_MUST_USE;
+void mlx_packer_free(mlx_packer_t *packer);                                // NULL is fine
+const mlx_weight_reader_t *mlx_packer_reader(const mlx_packer_t *packer);  // borrowed from the packer
 
 // Whether packing takes about as long as copying, so that it can be done at every load: 2 to 9 billion
 // weights per second and CPU. Codes of GPTQ, AWQ and MLX directories are converted one by one (0.2 to 0.4
@@ -48,9 +42,9 @@ bool mlx_weights_pack_fast(const mlx_model_t *model, mlx_storage_t storage);
 // Writes every weight to |path| as mlx_weight_stored decides.
 mlx_status_t mlx_weights_write(const mlx_model_t *model, mlx_storage_t storage, const char *path,
                                const mlx_report_t *report) MLX_MUST_USE;
-// The same, and computes the digests of the archive while it is written.
+// The same, and sets the size and the digests of |out_file|. |wants_sha256| as for mlx_archive_create.
 mlx_status_t mlx_weights_write_hashed(const mlx_model_t *model, mlx_storage_t storage, const char *path,
-                                      const mlx_report_t *report, uint64_t *out_size,
-                                      mlx_file_digests_t *out_digests) MLX_MUST_USE;
+                                      bool wants_sha256, const mlx_report_t *report,
+                                      mlx_cache_hashed_file_t *out_file) MLX_MUST_USE;
 
 #endif  // MLXCEL_COMPILER_WEIGHTS_H_

@@ -12,11 +12,13 @@
 #include "artifact/tar.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/meter.h"
 #include "base/text.h"
 #include "compiler/compile.h"
 
 // Alignment of each file in a single-file bundle: a memory page, so that each can be mapped alone.
 #define MEMBER_ALIGNMENT 4096
+#define PIECE ((size_t)4 << 20)  // bytes between two looks at the clock
 
 // ----------------------------------------------------------------------------------------------------------
 // The files of a bundle
@@ -53,60 +55,99 @@ static mlx_status_t put_all(const mlx_compiled_t *c, const mlx_write_options_t *
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Writing a folder
+// Writing a folder or a single file
 
-static mlx_status_t put_into_folder(void *user, const item_t *item) {
-  char *path;
-  MLX_TRY(mlx_join_path(user, item->name, &path));
-  mlx_status_t status = NULL;
-  if (item->bytes)
-    status = mlx_write_file(path, item->bytes, item->length);
-  else if (!item->may_link || !mlx_link_file(item->path, path))
-    status = mlx_copy_file(item->path, path);
-  mlx_free(path);
+// Where the files go, and the progress of writing them.
+typedef struct output {
+  const char *folder;   // NULL: a single file
+  mlx_writer_t writer;  // of the single file, or of the current file of the folder
+  mlx_meter_t meter;
+  uint64_t done;  // bytes
+} output_t;
+
+static mlx_status_t count_bytes(void *user, const item_t *item) {
+  mlx_file_stamp_t stamp = {.size = item->length};
+  if (!item->bytes) MLX_TRY(mlx_file_stamp(item->path, &stamp));
+  ((output_t *)user)->meter.total += stamp.size;
+  return NULL;
+}
+
+static mlx_status_t write_bytes(output_t *output, const char *bytes, size_t length) {
+  for (size_t at = 0, piece; at < length; at += piece) {
+    piece = length - at < PIECE ? length - at : PIECE;
+    MLX_TRY(mlx_writer_write(&output->writer, bytes + at, piece));
+    mlx_meter_show(&output->meter, output->done += piece);
+  }
+  return NULL;
+}
+
+// Closes the file after |status|, which it returns unless closing fails.
+static mlx_status_t end_file(output_t *output, mlx_status_t status) {
+  if (!status) return mlx_writer_close(&output->writer);
+  mlx_writer_abandon(&output->writer);
   return status;
 }
 
-static mlx_status_t fill_folder(const mlx_compiled_t *compiled, const mlx_write_options_t *options,
-                                char *folder) {
-  MLX_TRY(mlx_make_dirs(folder, 0777));
-  return put_all(compiled, options, put_into_folder, folder);
-}
-
-// ----------------------------------------------------------------------------------------------------------
-// Writing a single file
-
-static mlx_status_t append_member(mlx_writer_t *writer, const char *name, const void *bytes, size_t length) {
+static mlx_status_t append_member(output_t *output, const char *name, const char *bytes, size_t length) {
   static const char zeros[MLX_TAR_BLOCK];
   mlx_text_t header = {0};
-  mlx_status_t status = mlx_tar_aligned_header(name, length, writer->offset, MEMBER_ALIGNMENT, &header);
+  mlx_status_t status =
+      mlx_tar_aligned_header(name, length, output->writer.offset, MEMBER_ALIGNMENT, &header);
   if (!status) status = mlx_text_finish(&header);
-  if (!status) status = mlx_writer_write(writer, header.data, header.length);
-  if (!status) status = mlx_writer_write(writer, bytes, length);
-  if (!status) status = mlx_writer_write(writer, zeros, mlx_tar_padding(length));
+  if (!status) status = mlx_writer_write(&output->writer, header.data, header.length);
+  if (!status) status = write_bytes(output, bytes, length);
+  if (!status) status = mlx_writer_write(&output->writer, zeros, mlx_tar_padding(length));
   mlx_text_clear(&header);
   return status;
 }
 
-static mlx_status_t put_into_file(void *user, const item_t *item) {
+static mlx_status_t put_bytes(output_t *output, const char *name, const char *bytes, size_t length) {
+  char *path;
+  if (!output->folder) return append_member(output, name, bytes, length);
+  MLX_TRY(mlx_join_path(output->folder, name, &path));
+  mlx_status_t status = mlx_writer_open(path, &output->writer);
+  if (!status) status = end_file(output, write_bytes(output, bytes, length));
+  mlx_free(path);
+  return status;
+}
+
+// Sets *|out_linked| if the folder has a link of the file now.
+static mlx_status_t link_item(const output_t *output, const item_t *item, bool *out_linked) {
+  char *path;
+  *out_linked = false;
+  if (!output->folder || !item->may_link) return NULL;
+  MLX_TRY(mlx_join_path(output->folder, item->name, &path));
+  *out_linked = mlx_link_file(item->path, path);
+  mlx_free(path);
+  return NULL;
+}
+
+static mlx_status_t put_item(void *user, const item_t *item) {
+  output_t *output = user;
+  bool linked;
   mlx_map_t map;
-  if (item->bytes) return append_member(user, item->name, item->bytes, item->length);
+  if (item->bytes) return put_bytes(output, item->name, item->bytes, item->length);
+  MLX_TRY(link_item(output, item, &linked));
   MLX_TRY(mlx_map_file(item->path, &map));
-  mlx_status_t status = append_member(user, item->name, map.data, map.size);
+  mlx_status_t status = linked ? NULL : put_bytes(output, item->name, (const char *)map.data, map.size);
+  if (linked) output->done += map.size;
   mlx_unmap(&map);
   return status;
 }
 
-static mlx_status_t fill_file(const mlx_compiled_t *compiled, const mlx_write_options_t *options,
-                              const char *path) {
+static mlx_status_t fill(const mlx_compiled_t *compiled, const mlx_write_options_t *options, const char *path,
+                         output_t *output) {
   static const char zeros[MLX_TAR_END];
-  mlx_writer_t writer;
-  MLX_TRY(mlx_writer_open(path, &writer));
-  mlx_status_t status = put_all(compiled, options, put_into_file, &writer);
-  if (!status) status = mlx_writer_write(&writer, zeros, sizeof zeros);
-  if (!status) return mlx_writer_close(&writer);
-  mlx_writer_abandon(&writer);
-  return status;
+  MLX_TRY(put_all(compiled, options, count_bytes, output));
+  if (!options->single_file) {
+    output->folder = path;
+    MLX_TRY(mlx_make_dirs(path, 0777));
+    return put_all(compiled, options, put_item, output);
+  }
+  MLX_TRY(mlx_writer_open(path, &output->writer));
+  mlx_status_t status = put_all(compiled, options, put_item, output);
+  if (!status) status = mlx_writer_write(&output->writer, zeros, sizeof zeros);
+  return end_file(output, status);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -178,11 +219,13 @@ static void sweep_leftovers(const char *folder, const char *path) {
 }
 
 static mlx_status_t fill_and_publish(const mlx_compiled_t *compiled, const mlx_write_options_t *options,
-                                     const char *path) {
+                                     const char *path, const char *title) {
   char *temporary;
+  output_t output = {0};
   MLX_TRY(mlx_temporary_path(path, &temporary));
-  mlx_status_t status = options->single_file ? fill_file(compiled, options, temporary)
-                                             : fill_folder(compiled, options, temporary);
+  mlx_meter_begin(&output.meter, options->report, title, 0);
+  mlx_status_t status = fill(compiled, options, temporary, &output);
+  mlx_meter_end(&output.meter);
   if (!status)
     status =
         mlx_is_dir(path) || mlx_is_file(path) ? mlx_exchange(temporary, path) : mlx_rename(temporary, path);
@@ -193,15 +236,17 @@ static mlx_status_t fill_and_publish(const mlx_compiled_t *compiled, const mlx_w
 
 static mlx_status_t write_bundle(const mlx_compiled_t *compiled, const mlx_write_options_t *options,
                                  const char *path) {
-  char *folder;
+  char *folder, *title = NULL;
   MLX_TRY(mlx_folder_of(path, &folder));
   mlx_status_t status = mlx_make_dirs(folder, 0777);
+  if (!status) status = mlx_format(&title, "writing %s", mlx_file_name(path).text);
   if (!status) {
     int lock = lock_folder(folder);
     if (lock >= 0) sweep_leftovers(folder, path);
-    status = fill_and_publish(compiled, options, path);
+    status = fill_and_publish(compiled, options, path, title);
     if (lock >= 0) close(lock);
   }
+  mlx_free(title);
   mlx_free(folder);
   return status;
 }
@@ -213,7 +258,6 @@ mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path
   const bool exists = mlx_is_dir(path) || mlx_is_file(path);
   MLX_TRY(exists ? mlx_real_path(path, &target)
                  : mlx_copy_text(path, strlen(path), &target));  // a link stays a link
-  mlx_report_progress(options->report, "writing %s", path);
   mlx_file_stamp_t stamps[MLX_MAX_TARGETS];
   mlx_status_t status = NULL;
   for (size_t i = 0; i < compiled->weights_count && !status; ++i)
@@ -225,7 +269,6 @@ mlx_status_t mlx_compiled_write(const mlx_compiled_t *compiled, const char *path
   if (!status) status = write_bundle(compiled, options, target);
   for (size_t i = 0; i < compiled->weights_count && !status; ++i)
     mlx_cache_keep_digests(compiled->cache, compiled->weights[i].path, &stamps[i]);
-  mlx_report_done(options->report);
   mlx_free(target);
   return status;
 }

@@ -1,5 +1,6 @@
-// Checks that a matcher can follow a grammar: every rule matches some finite text, and no rule is
-// left-recursive, because a matcher would expand it without end.
+// Checks that a matcher can follow a grammar: the root matches some finite text, and no rule is
+// left-recursive, because a matcher would expand it without end. Alternates that match no finite text are
+// removed, so that a matcher never begins one.
 #include "grammar/check.h"
 
 #include "base/memory.h"
@@ -11,7 +12,7 @@ typedef struct use {
 } use_t;
 
 typedef struct check {
-  const mlx_grammar_t *g;
+  mlx_grammar_t *g;
   uint32_t *rule_of;      // [alternates]
   use_t *uses;            // one for each RULE symbol
   int32_t *first_use;     // [rules]
@@ -138,6 +139,44 @@ static void find_components(check_t *c, uint32_t start, uint32_t *inout_number) 
   }
 }
 
+// Whether the alternate matches some finite text.
+static bool alternate_ends(const check_t *c, const mlx_alternate_t *alternate) {
+  for (const mlx_symbol_t *s = c->g->symbols + alternate->start; s->kind != MLX_SYMBOL_END; ++s) {
+    if (s->kind == MLX_SYMBOL_RULE && !c->ends[s->value]) return false;
+  }
+  return true;
+}
+
+// Removes the alternates that match no finite text from the rules that have other ones.
+static void remove_endless_alternates(check_t *c) {
+  mlx_grammar_t *g = c->g;
+  for (size_t r = 0; r < g->rule_count; ++r) {
+    if (!c->ends[r]) continue;
+    int32_t *link = &g->rules[r].first;
+    g->rules[r].last = MLX_NO_ALTERNATE;
+    while (*link != MLX_NO_ALTERNATE) {
+      if (alternate_ends(c, &g->alternates[*link])) {
+        g->rules[r].last = *link;
+        link = &g->alternates[*link].next;
+      } else {
+        *link = g->alternates[*link].next;
+      }
+    }
+  }
+}
+
+// A rule without an end that |rule|, which has none, needs: the first one that needs itself.
+static uint32_t find_endless(const check_t *c, uint32_t rule) {
+  const mlx_grammar_t *g = c->g;
+  for (size_t steps = 0; steps <= g->rule_count; ++steps) {
+    const mlx_symbol_t *s = g->symbols + g->alternates[g->rules[rule].first].start;
+    while (s->kind != MLX_SYMBOL_RULE || c->ends[s->value]) ++s;
+    if (s->value == rule) return rule;
+    rule = s->value;
+  }
+  return rule;
+}
+
 static mlx_status_t rule_error(const mlx_grammar_t *g, size_t rule, const char *what, const char *hint) {
   mlx_status_t status = mlx_error(MLX_UNSUPPORTED, "%s: line %u: rule '%s' %s", g->source,
                                   g->rules[rule].line, g->names + g->rules[rule].name, what);
@@ -149,6 +188,7 @@ static mlx_status_t rule_error(const mlx_grammar_t *g, size_t rule, const char *
 static mlx_status_t check_left_recursion(check_t *c) {
   const mlx_grammar_t *g = c->g;
   for (size_t a = 0; a < g->alternate_count; ++a) {
+    if (!alternate_ends(c, &g->alternates[a])) continue;
     for (const mlx_symbol_t *s = g->symbols + g->alternates[a].start; s->kind == MLX_SYMBOL_RULE; ++s) {
       const bool is_last = s[1].kind == MLX_SYMBOL_END;
       if (!is_last && c->component[s->value] == c->component[c->rule_of[a]]) {
@@ -166,12 +206,11 @@ static mlx_status_t run(check_t *c, mlx_budget_t *budget) {
   MLX_TRY(allocate(c));
   list_uses(c);
   mark_rules(c, true, c->ends);
-  for (size_t r = 0; r < g->rule_count; ++r) {
-    if (!c->ends[r]) {
-      return rule_error(g, r, "has no end: it refers to itself in every alternate",
-                        "add an alternate that does not refer to the rule");
-    }
+  if (!c->ends[g->root]) {
+    return rule_error(g, find_endless(c, g->root), "has no end: it refers to itself in every alternate",
+                      "add an alternate that does not refer to the rule");
   }
+  remove_endless_alternates(c);
   mark_rules(c, false, c->nullable);
   uint32_t number = 0;
   for (size_t r = 0; r < g->rule_count; ++r) {
@@ -181,7 +220,7 @@ static mlx_status_t run(check_t *c, mlx_budget_t *budget) {
   return mlx_grammar_check_stacks(g, c->nullable, budget);
 }
 
-mlx_status_t mlx_grammar_check(const mlx_grammar_t *g, mlx_budget_t *budget) {
+mlx_status_t mlx_grammar_check(mlx_grammar_t *g, mlx_budget_t *budget) {
   check_t c = {.g = g};
   mlx_status_t status = run(&c, budget);
   release(&c);

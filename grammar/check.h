@@ -5,7 +5,8 @@
 #include "base/budget.h"
 #include "grammar/rules.h"
 
-// Fails on a rule that matches no finite text, on left recursion, and on a rule that a matcher cannot begin.
-mlx_status_t mlx_grammar_check(const mlx_grammar_t *grammar, mlx_budget_t *budget) MLX_MUST_USE;
+// Fails if the root matches no finite text, on left recursion, and on a rule that a matcher cannot begin.
+// Removes alternates that match no finite text.
+mlx_status_t mlx_grammar_check(mlx_grammar_t *grammar, mlx_budget_t *budget) MLX_MUST_USE;
 
 #endif  // MLXCEL_GRAMMAR_CHECK_H_

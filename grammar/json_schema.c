@@ -1,66 +1,76 @@
-// Writes one rule for each subschema, then the rules that they share.
+// Writes one rule for each conjunction of schemas, then the rules that they share.
 #include "grammar/json_schema.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "grammar/grammar.h"
 #include "grammar/json_schema_alternatives.h"
 #include "grammar/json_schema_array.h"
+#include "grammar/json_schema_excluded.h"
 #include "grammar/json_schema_keywords.h"
 #include "grammar/json_schema_number.h"
 #include "grammar/json_schema_object.h"
 #include "grammar/json_schema_string.h"
+#include "grammar/json_schema_values.h"
 
-static mlx_status_t put_types(mlx_schema_builder_t *b, yyjson_val *schema, unsigned types, mlx_text_t *out) {
-  MLX_TRY(mlx_schema_check_type_keywords(b, schema));
-  if (yyjson_obj_get(schema, "allOf") && types != MLX_SCHEMA_OBJECT)
-    return mlx_schema_unsupported(b, "allOf", "is supported for objects only");
+#define MOST_ANNOTATIONS 64  // keywords of a schema that are not enforced; each costs a conversion
+
+static mlx_status_t put_types(mlx_schema_builder_t *b, const mlx_conjunction_t *c, unsigned types,
+                              mlx_text_t *out) {
+  const unsigned excluded = mlx_schema_excluded_types(c);
   const char *separator = "";
   for (unsigned type = 1; type <= MLX_SCHEMA_OBJECT; type <<= 1) {
     if (!(types & type) || (type == MLX_SCHEMA_INTEGER && types & MLX_SCHEMA_FRACTION)) continue;
     mlx_text_puts(out, separator);
     separator = " | ";
+    // Single numbers, arrays and objects cannot be left out of a grammar: all values of the type are.
+    if (excluded & type & ~(unsigned)(MLX_SCHEMA_STRING | MLX_SCHEMA_BOOLEAN)) {
+      mlx_text_puts(out, "never");
+      continue;
+    }
     switch (type) {
       case MLX_SCHEMA_NULL: mlx_text_puts(out, "\"null\""); break;
-      case MLX_SCHEMA_BOOLEAN: mlx_text_puts(out, "\"true\" | \"false\""); break;
-      case MLX_SCHEMA_INTEGER: MLX_TRY(mlx_schema_put_number(b, schema, true, out)); break;
-      case MLX_SCHEMA_FRACTION: MLX_TRY(mlx_schema_put_number(b, schema, false, out)); break;
-      case MLX_SCHEMA_STRING: MLX_TRY(mlx_schema_put_string(b, schema, out)); break;
-      case MLX_SCHEMA_ARRAY: MLX_TRY(mlx_schema_put_array(b, schema, out)); break;
-      default: MLX_TRY(mlx_schema_put_object(b, schema, out)); break;
+      case MLX_SCHEMA_BOOLEAN:
+        mlx_text_printf(out, "%s | %s", mlx_schema_excludes_bool(c, true) ? "never" : "\"true\"",
+                        mlx_schema_excludes_bool(c, false) ? "never" : "\"false\"");
+        break;
+      case MLX_SCHEMA_INTEGER: MLX_TRY(mlx_schema_put_number(b, c, true, out)); break;
+      case MLX_SCHEMA_FRACTION: MLX_TRY(mlx_schema_put_number(b, c, false, out)); break;
+      case MLX_SCHEMA_STRING: MLX_TRY(mlx_schema_put_string(b, c, out)); break;
+      case MLX_SCHEMA_ARRAY: MLX_TRY(mlx_schema_put_array(b, c, out)); break;
+      default: MLX_TRY(mlx_schema_put_object(b, c, out)); break;
     }
   }
   return NULL;
 }
 
-static mlx_status_t put_body(mlx_schema_builder_t *b, yyjson_val *schema, mlx_text_t *out) {
-  if (yyjson_is_true(schema)) {
-    mlx_text_puts(out, "value");
-    return NULL;
+static mlx_status_t put_values(const mlx_schema_values_t *values, mlx_text_t *out) {
+  for (size_t i = 0; i < values->count; ++i) {
+    mlx_text_puts(out, i ? " | " : "");
+    MLX_TRY(mlx_schema_put_value(out, values->items[i]));
   }
-  if (yyjson_is_false(schema))
-    return mlx_schema_unsupported(b, "false", "is a schema that no value satisfies, which is not supported");
-  if (!yyjson_is_obj(schema)) return mlx_schema_invalid(b, "schema", "is neither an object nor true");
-  yyjson_val *ref = yyjson_obj_get(schema, "$ref"), *target;
-  if (ref) {
-    MLX_TRY(mlx_schema_check_keywords(b, schema, (const char *const[]){"$ref", NULL}, "$ref"));
-    MLX_TRY(mlx_schema_resolve(b, ref, &target));
-    return mlx_schema_put_rule(b, out, target, yyjson_get_str(ref), "");
+  mlx_text_puts(out, values->count ? "" : "never");
+  return NULL;
+}
+
+static mlx_status_t put_body(mlx_schema_builder_t *b, const mlx_conjunction_t *c, mlx_text_t *out) {
+  mlx_schema_values_t values;
+  bool found;
+  MLX_TRY(mlx_schema_put_alternatives(b, c, out, &found));
+  if (found) return NULL;
+  MLX_TRY(mlx_schema_list_values(b, c, &values, &found));
+  if (found) {
+    mlx_status_t status = put_values(&values, out);
+    mlx_free(values.items);
+    return status;
   }
-  if (yyjson_obj_get(schema, "enum") || yyjson_obj_get(schema, "const"))
-    return mlx_schema_put_enum(b, schema, out);
-  if (yyjson_obj_get(schema, "anyOf")) return mlx_schema_put_alternatives(b, schema, "anyOf", out);
-  if (yyjson_obj_get(schema, "oneOf")) return mlx_schema_put_alternatives(b, schema, "oneOf", out);
-  yyjson_val *type = yyjson_obj_get(schema, "type");
-  const unsigned types = type ? mlx_schema_listed_types(type) : mlx_schema_implied_types(schema);
-  if (type && !types) {
-    return mlx_schema_invalid(
-        b, "type", "is not a type: null, boolean, integer, number, string, array, object or a list of them");
-  }
-  if (types) return put_types(b, schema, types, out);
-  MLX_TRY(mlx_schema_check_keywords(b, schema, (const char *const[]){NULL}, NULL));
-  mlx_text_puts(out, "value");
+  const bool has_type = mlx_conjunction_has(c, "type");
+  unsigned types = has_type ? mlx_schema_types_of(c) : mlx_schema_implied_types(c);
+  if (!has_type && !types && mlx_schema_excluded_types(c)) types = MLX_SCHEMA_ALL;
+  if (types) return put_types(b, c, types, out);
+  mlx_text_puts(out, has_type ? "never" : "value");
   return NULL;
 }
 
@@ -70,22 +80,37 @@ static const char common[] =
     "ws ::= | \" \" | \"\\n\" [ \\t]{0,20}\n"
     "char ::= [^\"\\\\\\x00-\\x1F\\x7F] | \"\\\\\" ([\"\\\\/bfnrt]"
       " | \"u\" ([0-9a-ce-fA-CE-F] [0-9a-fA-F]{3} | [dD] [0-7] [0-9a-fA-F]{2}))\n"
-    "namechar ::= [^\"\\\\\\x00-\\x1F\\x7F]\n"
     "string ::= \"\\\"\" char* \"\\\"\"\n"
     "number ::= \"-\"? (\"0\" | [1-9] [0-9]{0,14}) (\".\" [0-9]{1,15})? ([eE] [-+]? [0-9]{1,2})?\n"
+    "never ::= \"-\" never\n"  // matches no text
     "member ::= string \":\" ws value\n"
     "value ::= \"{\" ws (member (\",\" ws member)*)? ws \"}\""
       " | \"[\" ws (value (\",\" ws value)*)? ws \"]\" | string | number | \"true\" | \"false\" | \"null\"\n";
 // clang-format on
 
+static mlx_status_t nothing_left(const char *name) {
+  return mlx_status_hint(
+      mlx_error(MLX_UNSUPPORTED, "%s: the schema leaves no JSON text that can be generated", name),
+      "look for keywords that contradict each other, and for a required $ref that leads back to "
+      "itself");
+}
+
 static mlx_status_t build(mlx_schema_builder_t *b) {
-  size_t rule;
-  b->current = 1;  // the root has no parent
-  MLX_TRY(mlx_schema_find_rule(b, b->root, "#", "", &rule));
-  mlx_text_puts(&b->out, "root ::= s0\n");
+  mlx_conjunction_t root = {0};
+  b->current = SIZE_MAX;
+  mlx_status_t status = mlx_conjunction_add(b, &root, b->root, 0);
+  if (!status && (root.never || !mlx_schema_types_of(&root))) status = nothing_left(b->name);
+  if (status) {
+    mlx_conjunction_free(&root);
+    return status;
+  }
+  mlx_text_puts(&b->out, "root ::= ");
+  MLX_TRY(mlx_schema_put_rule(b, &b->out, &root));
+  mlx_text_puts(&b->out, "\n");
   for (b->current = 0; b->current < b->count; ++b->current) {
     mlx_text_t body = {0};
-    mlx_status_t status = put_body(b, b->entries[b->current].schema, &body);
+    const mlx_conjunction_t c = b->entries[b->current];  // the entries move when one is added
+    status = put_body(b, &c, &body);
     if (!status) status = mlx_text_finish(&body);
     if (!status) mlx_text_printf(&b->out, "s%zu ::= %s\n", b->current, body.data ? body.data : "");
     mlx_text_clear(&body);
@@ -95,22 +120,118 @@ static mlx_status_t build(mlx_schema_builder_t *b) {
   return mlx_text_finish(&b->out);
 }
 
-mlx_status_t mlx_json_schema_to_gbnf(const char *name, const char *text, size_t length, char **out_gbnf,
-                                     size_t *out_length) {
+static void release(mlx_schema_builder_t *b) {
+  for (size_t i = 0; i < b->count; ++i) mlx_conjunction_free(&b->entries[i]);
+  for (size_t i = 0; i < b->doc_count; ++i) yyjson_doc_free(b->docs[i]);
+  for (size_t i = 0; i < b->text_count; ++i) mlx_free(b->texts[i]);
+  mlx_free(b->entries);
+  mlx_free(b->docs);
+  mlx_free(b->texts);
+  mlx_pair_map_free(&b->rules);
+  mlx_pair_map_free(&b->checked);
+  mlx_nfa_writer_free(&b->nfas);
+  mlx_name_table_free(&b->strings);
+  mlx_name_table_free(&b->made);
+  mlx_text_clear(&b->out);
+}
+
+// The schema inside OpenAI's {"type": "json_schema", "json_schema": {"name": ..., "schema": ...}}, or inside
+// a part of it. None of these keys is a keyword, except 'type' with another value.
+static yyjson_val *unwrap(yyjson_val *root) {
+  static const char *const keys[] = {"type", "name", "description", "strict", "schema", "json_schema", NULL};
+  for (int i = 0; i < 2; ++i) {
+    yyjson_val *inner = yyjson_obj_get(root, "json_schema"), *type = yyjson_obj_get(root, "type"), *key;
+    if (!inner) inner = yyjson_obj_get(root, "schema");
+    if (!inner || (type && !yyjson_equals_str(type, "json_schema"))) return root;
+    yyjson_obj_iter iter = yyjson_obj_iter_with(root);
+    while ((key = yyjson_obj_iter_next(&iter))) {
+      const char *const *known = keys;
+      while (*known && !yyjson_equals_str(key, *known)) ++known;
+      if (!*known) return root;
+    }
+    root = inner;
+  }
+  return root;
+}
+
+// Parses a schema; a boolean is a schema too.
+static mlx_status_t parse(const char *name, const char *text, size_t length, mlx_json_t *out) {
+  while (length && memchr(" \t\r\n", *text, 4)) ++text, --length;
+  while (length && memchr(" \t\r\n", text[length - 1], 4)) --length;
+  if (length == 4 && !memcmp(text, "true", 4)) return mlx_json_parse(name, "{}", 2, out);
+  if (length == 5 && !memcmp(text, "false", 5)) return mlx_json_parse(name, "{\"not\":{}}", 10, out);
+  return mlx_json_parse(name, text, length, out);
+}
+
+static mlx_status_t convert(const char *name, const char *text, size_t length, mlx_schema_refusal_t *refusal,
+                            char **out_gbnf, size_t *out_length) {
   *out_gbnf = NULL;
   mlx_json_t json;
-  MLX_TRY(mlx_json_parse(name, text, length, &json));
+  MLX_TRY(parse(name, text, length, &json));
   mlx_budget_t budget;
   mlx_budget_begin_file(&budget, name, length);
-  mlx_schema_builder_t b = {.name = name, .root = json.root, .budget = &budget};
+  mlx_schema_builder_t b = {.name = name, .root = unwrap(json.root), .refusal = refusal, .budget = &budget};
   mlx_status_t status = mlx_pair_map_create(MLX_MAX_SCHEMAS, (uint64_t)(uintptr_t)json.root, &b.rules);
+  b.checked_capacity = 64;
+  if (!status) status = mlx_pair_map_create(b.checked_capacity, b.rules.seed, &b.checked);
   if (!status) status = build(&b);
   if (!status) status = mlx_text_take(&b.out, out_gbnf, out_length);
-  for (size_t i = 0; i < b.count; ++i) mlx_free(b.entries[i].path);
-  mlx_free(b.entries);
-  mlx_pair_map_free(&b.rules);
-  mlx_text_clear(&b.out);
+  release(&b);
   mlx_json_close(&json);
+  return status;
+}
+
+mlx_status_t mlx_json_schema_to_gbnf(const char *name, const char *text, size_t length, char **out_gbnf,
+                                     size_t *out_length) {
+  return convert(name, text, length, NULL, out_gbnf, out_length);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Annotations
+
+// The schema without the refused keyword, as a text of yyjson's. *out_text is NULL if it is not there: it
+// belongs to a schema that was made.
+static mlx_status_t drop_keyword(const char *name, const char *text, size_t length,
+                                 const mlx_schema_refusal_t *refusal, char **out_text, size_t *out_length) {
+  mlx_json_t json;
+  *out_text = NULL;
+  MLX_TRY(parse(name, text, length, &json));
+  yyjson_mut_doc *doc = yyjson_mut_doc_new(NULL);
+  yyjson_mut_val *root = yyjson_val_mut_copy(doc, unwrap(json.root)), *schema = root;
+  yyjson_mut_doc_set_root(doc, root);
+  if (refusal->path.length) schema = yyjson_mut_doc_ptr_get(doc, refusal->path.data);
+  const bool removed = schema && yyjson_mut_obj_remove_key(schema, refusal->keyword);
+  if (removed) *out_text = yyjson_mut_write(doc, 0, out_length);
+  yyjson_mut_doc_free(doc);
+  mlx_json_close(&json);
+  return removed && !*out_text ? mlx_error(MLX_OUT_OF_MEMORY, "no memory for the schema") : NULL;
+}
+
+mlx_status_t mlx_json_schema_to_gbnf_relaxed(const char *name, const char *text, size_t length,
+                                             mlx_text_t *notes, char **out_gbnf, size_t *out_length) {
+  mlx_schema_refusal_t refusal = {0};
+  char *own = NULL;  // of yyjson
+  mlx_status_t status;
+  for (int i = 0;; ++i) {
+    char *next = NULL;
+    size_t next_length = 0;
+    refusal.keyword[0] = 0;
+    status = convert(name, own ? own : text, length, &refusal, out_gbnf, out_length);
+    if (mlx_status_code(status) != MLX_UNSUPPORTED || !refusal.keyword[0] || i == MOST_ANNOTATIONS) break;
+    mlx_status_t dropped = drop_keyword(name, own ? own : text, length, &refusal, &next, &next_length);
+    if (dropped || !next) {
+      status = mlx_status_join(status, dropped);
+      break;
+    }
+    mlx_status_free(status);
+    mlx_text_printf(notes, "%s%s#%s: %s", notes->length ? ", " : "", name,
+                    refusal.path.data ? refusal.path.data : "", refusal.keyword);
+    free(own);
+    own = next;
+    length = next_length;
+  }
+  free(own);
+  mlx_text_clear(&refusal.path);
   return status;
 }
 
@@ -122,6 +243,8 @@ mlx_status_t mlx_grammar_create_from_schema(const char *name, const char *json_s
   MLX_TRY(mlx_json_schema_to_gbnf(name, json_schema, length, &gbnf, &gbnf_length));
   mlx_status_t status = mlx_grammar_create(name, gbnf, gbnf_length, out_grammar);
   mlx_free(gbnf);
-  return mlx_status_hint(status,
-                         "check for a $ref that leads back to itself: no finite JSON text can satisfy it");
+  if (mlx_status_code(status) != MLX_UNSUPPORTED || !strstr(mlx_status_message(status), "has no end"))
+    return status;
+  mlx_status_free(status);
+  return nothing_left(name);
 }

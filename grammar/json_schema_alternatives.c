@@ -1,154 +1,282 @@
-// Alternatives. oneOf is supported only if its alternatives are provably disjoint.
+// Alternatives: one conjunction for each. A value that must not satisfy a schema has to break one of its
+// keywords, so 'not' has alternatives too. Those that cannot be written as a schema are left out: the grammar
+// is narrower than the schema then.
 #include "grammar/json_schema_alternatives.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
+#include "base/memory.h"
+#include "grammar/json_schema_disjoint.h"
+#include "grammar/json_schema_excluded.h"
 #include "grammar/json_schema_keywords.h"
 
-// ----------------------------------------------------------------------------------------------------------
-// enum and const
+#define MAX_ALTERNATIVES 500
+#define MAX_COPIED 16384  // bytes of a schema that is copied to negate it
+#define MAX_NEGATIONS 8   // 'not' inside 'not'
 
-// Writes the JSON text of |value| as a literal.
-static mlx_status_t put_json_value(mlx_text_t *out, yyjson_val *value) {
-  size_t length;
-  char *json = yyjson_val_write(value, 0, &length);
-  if (!json) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory");
-  mlx_gbnf_put_literal(out, json, length);
-  free(json);
+typedef struct writer {
+  mlx_schema_builder_t *b;
+  const mlx_conjunction_t *c;
+  size_t index;   // the term whose keyword has the alternatives
+  uint64_t flag;  // of that keyword
+  mlx_text_t *out;
+  bool any;
+} writer_t;
+
+// Writes the rule of |choice| as the next alternate. Takes |choice| over.
+static mlx_status_t put_alternate(writer_t *w, mlx_conjunction_t *choice) {
+  mlx_text_puts(w->out, w->any ? " | " : "");
+  w->any = true;
+  return mlx_schema_put_rule(w->b, w->out, choice);
+}
+
+// Writes one alternative: the conjunction with up to two more schemas; NULL: none.
+static mlx_status_t put_choice(writer_t *w, yyjson_val *first, uint64_t first_flags, yyjson_val *second,
+                               uint64_t second_flags) {
+  mlx_conjunction_t choice;
+  MLX_TRY(mlx_conjunction_choose(w->b, w->c, w->index, w->flag, &choice));
+  mlx_status_t status = first ? mlx_conjunction_add(w->b, &choice, first, first_flags) : NULL;
+  if (!status && second) status = mlx_conjunction_add(w->b, &choice, second, second_flags);
+  if (status) {
+    mlx_conjunction_free(&choice);
+    return status;
+  }
+  return put_alternate(w, &choice);
+}
+
+static mlx_status_t put_made(writer_t *w, mlx_text_t *text) {
+  yyjson_val *made;
+  MLX_TRY(mlx_schema_make(w->b, text, &made));
+  return put_choice(w, made, 0, NULL, 0);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// not
+
+// The types of the values that break 'type' or the listed values of |schema|.
+static unsigned other_types(yyjson_val *schema, const char *keyword) {
+  yyjson_val *value = yyjson_obj_get(schema, keyword), *item;
+  unsigned types = 0;
+  if (!value) return 0;
+  if (*keyword == 't') return MLX_SCHEMA_ALL & ~mlx_schema_listed_types(value);
+  if (*keyword == 'c') types = mlx_schema_value_type(value);
+  yyjson_arr_iter iter = yyjson_arr_iter_with(*keyword == 'e' ? value : NULL);
+  while ((item = yyjson_arr_iter_next(&iter))) types |= mlx_schema_value_type(item);
+  if (types & (MLX_SCHEMA_INTEGER | MLX_SCHEMA_FRACTION)) types |= MLX_SCHEMA_INTEGER | MLX_SCHEMA_FRACTION;
+  return MLX_SCHEMA_ALL & ~types;
+}
+
+// A type that can be named: a number that is no integer cannot.
+static bool can_name(unsigned types) { return types & ~(unsigned)MLX_SCHEMA_FRACTION; }
+
+// Whether an alternative is left for a value that must not satisfy |schema|.
+static bool can_negate(const mlx_schema_builder_t *b, yyjson_val *schema, int depth) {
+  yyjson_val *list, *item, *key;
+  if (yyjson_is_bool(schema)) return !yyjson_get_bool(schema);
+  mlx_status_t status = mlx_budget_step(b->budget, 16 + yyjson_obj_size(schema));
+  mlx_status_free(status);
+  if (depth == MAX_NEGATIONS || status) return false;
+  if (mlx_schema_only_lists(schema) || can_name(other_types(schema, "type")) ||
+      can_name(other_types(schema, "enum")) || can_name(other_types(schema, "const")) ||
+      yyjson_arr_size(yyjson_obj_get(schema, "required")) || yyjson_obj_get(schema, "not"))
+    return true;
+  yyjson_val *ref = yyjson_obj_get(schema, "$ref"), *target;
+  if (ref) {
+    status = mlx_schema_resolve(b, schema, ref, &target);
+    mlx_status_free(status);
+    if (!status && can_negate(b, target, depth + 1)) return true;
+  }
+  yyjson_arr_iter all = yyjson_arr_iter_with(yyjson_obj_get(schema, "allOf"));
+  while ((item = yyjson_arr_iter_next(&all))) {
+    if (can_negate(b, item, depth + 1)) return true;
+  }
+  bool each = (list = yyjson_obj_get(schema, "anyOf")) != NULL;
+  yyjson_arr_iter any = yyjson_arr_iter_with(list);
+  while (each && (item = yyjson_arr_iter_next(&any))) each = can_negate(b, item, depth + 1);
+  if (each) return true;
+  yyjson_obj_iter properties = yyjson_obj_iter_with(yyjson_obj_get(schema, "properties"));
+  while ((key = yyjson_obj_iter_next(&properties))) {
+    if (can_negate(b, yyjson_obj_iter_get_val(key), depth + 1)) return true;
+  }
+  return false;
+}
+
+// Objects without the property |name|, or with one that does not satisfy |schema|.
+static mlx_status_t put_broken_property(writer_t *w, yyjson_val *name, yyjson_val *schema) {
+  mlx_text_t text = {0};
+  mlx_status_t status = NULL;
+  mlx_text_puts(&text, schema ? "{\"type\":\"object\",\"required\":[" : "{\"type\":\"object\"");
+  if (schema) mlx_text_json_string(&text, yyjson_get_str(name), yyjson_get_len(name));
+  mlx_text_puts(&text, schema ? "],\"properties\":{" : ",\"properties\":{");
+  mlx_text_json_string(&text, yyjson_get_str(name), yyjson_get_len(name));
+  mlx_text_puts(&text, schema ? ":{\"not\":" : ":false}}");
+  if (schema) status = mlx_json_put(schema, &text);
+  if (schema) mlx_text_puts(&text, "}}}");
+  if (!status && text.length < MAX_COPIED) return put_made(w, &text);
+  mlx_text_clear(&text);
+  return status;
+}
+
+static bool lists_values(const mlx_schema_builder_t *b, yyjson_val *schema) {
+  yyjson_val *ref = yyjson_obj_get(schema, "$ref"), *target = schema;
+  mlx_status_t status = ref ? mlx_schema_resolve(b, schema, ref, &target) : NULL;
+  mlx_status_free(status);
+  return !status && mlx_schema_only_lists(target);
+}
+
+// A missing property, or one that is not among its listed values, is what a writer of 'not' has in mind.
+// Other broken properties are alternatives only if there are none of these: many would combine in too many
+// ways.
+static mlx_status_t put_broken_objects(writer_t *w, yyjson_val *schema) {
+  yyjson_val *item, *key;
+  bool any = false;
+  yyjson_arr_iter required = yyjson_arr_iter_with(yyjson_obj_get(schema, "required"));
+  while ((item = yyjson_arr_iter_next(&required))) {
+    if (!yyjson_is_str(item)) continue;
+    MLX_TRY(put_broken_property(w, item, NULL));
+    any = true;
+  }
+  for (int lists = 1; lists >= 0 && (lists || !any); --lists) {
+    yyjson_obj_iter properties = yyjson_obj_iter_with(yyjson_obj_get(schema, "properties"));
+    while ((key = yyjson_obj_iter_next(&properties))) {
+      yyjson_val *value = yyjson_obj_iter_get_val(key);
+      if (lists_values(w->b, value) != lists || !can_negate(w->b, value, 1)) continue;
+      MLX_TRY(put_broken_property(w, key, value));
+      any = true;
+    }
+  }
   return NULL;
 }
 
-mlx_status_t mlx_schema_put_enum(mlx_schema_builder_t *b, yyjson_val *schema, mlx_text_t *out) {
-  yyjson_val *list = yyjson_obj_get(schema, "enum"), *only = yyjson_obj_get(schema, "const"), *value;
-  MLX_TRY(mlx_schema_check_keywords(b, schema, mlx_schema_enum_keywords, list ? "enum" : "const"));
-  const unsigned types = mlx_schema_listed_types(yyjson_obj_get(schema, "type"));
-  if (!types) return mlx_schema_invalid(b, "type", "is not a type");
-  if (list && only) return mlx_schema_unsupported(b, "const", "is not supported together with 'enum'");
-  if (only) {
-    if (!(mlx_schema_value_type(only) & types))
-      return mlx_schema_invalid(b, "const", "is not of the schema's 'type'");
-    return put_json_value(out, only);
-  }
-  if (!yyjson_is_arr(list)) return mlx_schema_invalid(b, "enum", "is not a list");
-  bool any = false;
+// Values that satisfy no schema of 'anyOf'.
+static mlx_status_t put_none_of(writer_t *w, yyjson_val *list) {
+  mlx_conjunction_t choice;
+  yyjson_val *item;
+  MLX_TRY(mlx_conjunction_choose(w->b, w->c, w->index, w->flag, &choice));
   yyjson_arr_iter iter = yyjson_arr_iter_with(list);
-  while ((value = yyjson_arr_iter_next(&iter))) {
-    if (!(mlx_schema_value_type(value) & types)) continue;
-    mlx_text_puts(out, any ? " | " : "");
-    MLX_TRY(put_json_value(out, value));
-    any = true;
+  mlx_status_t status = NULL;
+  bool can = true;
+  while (!status && can && (item = yyjson_arr_iter_next(&iter))) {
+    can = can_negate(w->b, item, 1);
+    if (can) status = mlx_conjunction_add(w->b, &choice, item, MLX_SCHEMA_NEGATED);
   }
-  return any ? NULL : mlx_schema_invalid(b, "enum", "has no value of the schema's 'type'");
+  if (status || !can) {
+    mlx_conjunction_free(&choice);
+    return status;
+  }
+  return put_alternate(w, &choice);
+}
+
+static mlx_status_t put_negation(writer_t *w, yyjson_val *schema) {
+  static const char *const of_types[] = {"type", "enum", "const"};
+  yyjson_val *item, *target;
+  if (!can_negate(w->b, schema, 0)) {
+    MLX_TRY(mlx_budget_check(w->b->budget));
+    return mlx_schema_unsupported(
+        w->b, schema, "not",
+        "is supported for schemas with 'type', 'required', listed values or 'properties'");
+  }
+  for (size_t i = 0; i < 3; ++i) {
+    mlx_text_t text = {0};
+    if (!can_name(other_types(schema, of_types[i]))) continue;
+    mlx_text_puts(&text, "{\"type\":");
+    mlx_schema_put_type_names(&text, other_types(schema, of_types[i]));
+    mlx_text_puts(&text, "}");
+    MLX_TRY(put_made(w, &text));
+  }
+  MLX_TRY(put_broken_objects(w, schema));
+  if ((item = yyjson_obj_get(schema, "not"))) MLX_TRY(put_choice(w, item, 0, NULL, 0));
+  if ((item = yyjson_obj_get(schema, "$ref"))) {
+    MLX_TRY(mlx_schema_resolve(w->b, schema, item, &target));
+    if (can_negate(w->b, target, 1)) MLX_TRY(put_choice(w, target, MLX_SCHEMA_NEGATED, NULL, 0));
+  }
+  yyjson_arr_iter all = yyjson_arr_iter_with(yyjson_obj_get(schema, "allOf"));
+  while ((item = yyjson_arr_iter_next(&all))) {
+    if (can_negate(w->b, item, 1)) MLX_TRY(put_choice(w, item, MLX_SCHEMA_NEGATED, NULL, 0));
+  }
+  return yyjson_obj_get(schema, "anyOf") ? put_none_of(w, yyjson_obj_get(schema, "anyOf")) : NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// anyOf and oneOf
+// anyOf, oneOf, if
 
-static yyjson_val *without_refs(const mlx_schema_builder_t *b, yyjson_val *schema) {
-  for (int i = 0; i < MLX_MAX_SCHEMA_DEPTH && yyjson_obj_get(schema, "$ref"); ++i) {
-    mlx_status_t status = mlx_schema_resolve(b, yyjson_obj_get(schema, "$ref"), &schema);
-    mlx_status_free(status);
-    if (status) return NULL;
-  }
-  return schema;
-}
-
-// Whether |value| is in the schema's enum or const.
-static bool lists_value(yyjson_val *schema, yyjson_val *value) {
-  yyjson_val *list = yyjson_obj_get(schema, "enum"), *item;
-  if (yyjson_equals(yyjson_obj_get(schema, "const"), value)) return true;
+// Writes alternative |chosen| of oneOf, without the values that satisfy another one.
+static mlx_status_t put_only_choice(writer_t *w, yyjson_val *schema, yyjson_val *list, size_t chosen) {
+  yyjson_val *choice_schema = yyjson_arr_get(list, chosen), *other;
+  mlx_conjunction_t choice;
+  MLX_TRY(mlx_conjunction_choose(w->b, w->c, w->index, w->flag, &choice));
+  mlx_status_t status = mlx_conjunction_add(w->b, &choice, choice_schema, 0);
   yyjson_arr_iter iter = yyjson_arr_iter_with(list);
-  while ((item = yyjson_arr_iter_next(&iter))) {
-    if (yyjson_equals(item, value)) return true;
-  }
-  return false;
-}
-
-static bool is_required(yyjson_val *schema, yyjson_val *name) {
-  yyjson_val *item;
-  yyjson_arr_iter iter = yyjson_arr_iter_with(yyjson_obj_get(schema, "required"));
-  while ((item = yyjson_arr_iter_next(&iter))) {
-    if (yyjson_equals(item, name)) return true;
-  }
-  return false;
-}
-
-// False after the deadline. The search then ends as if the schemas were not disjoint, and its caller fails.
-static bool has_time(const mlx_schema_builder_t *b, size_t steps) {
-  mlx_status_t status = mlx_budget_step(b->budget, steps);
-  mlx_status_free(status);
-  return !status;
-}
-
-// Both schemas have an enum or a const.
-static bool share_no_value(const mlx_schema_builder_t *b, yyjson_val *x, yyjson_val *y) {
-  yyjson_val *only = yyjson_obj_get(x, "const"), *item;
-  if (only && lists_value(y, only)) return false;
-  yyjson_arr_iter iter = yyjson_arr_iter_with(yyjson_obj_get(x, "enum"));
-  while ((item = yyjson_arr_iter_next(&iter))) {
-    if (!has_time(b, 1 + yyjson_arr_size(yyjson_obj_get(y, "enum"))) || lists_value(y, item)) return false;
-  }
-  return true;
-}
-
-static unsigned possible_types(yyjson_val *schema) {
-  yyjson_val *only = yyjson_obj_get(schema, "const"), *list = yyjson_obj_get(schema, "enum"), *item;
-  if (only) return mlx_schema_value_type(only);
-  if (!list) return mlx_schema_listed_types(yyjson_obj_get(schema, "type"));
-  unsigned types = 0;
-  yyjson_arr_iter iter = yyjson_arr_iter_with(list);
-  while ((item = yyjson_arr_iter_next(&iter))) types |= mlx_schema_value_type(item);
-  return types;
-}
-
-// True if no value is valid for both schemas: by type, by listed values, or by a property that both require
-// and whose schemas are disjoint.
-static bool are_disjoint(const mlx_schema_builder_t *b, yyjson_val *x, yyjson_val *y, int depth) {
-  x = without_refs(b, x);
-  y = without_refs(b, y);
-  if (depth > 8 || !yyjson_is_obj(x) || !yyjson_is_obj(y) || !has_time(b, 16)) return false;
-  if (!(possible_types(x) & possible_types(y))) return true;
-  const bool listed_x = yyjson_obj_get(x, "const") || yyjson_obj_get(x, "enum");
-  const bool listed_y = yyjson_obj_get(y, "const") || yyjson_obj_get(y, "enum");
-  if (listed_x && listed_y) return share_no_value(b, x, y);
-  if ((possible_types(x) & possible_types(y)) != MLX_SCHEMA_OBJECT) return false;
-  yyjson_val *of_x = yyjson_obj_get(x, "properties"), *of_y = yyjson_obj_get(y, "properties"), *key;
-  yyjson_obj_iter iter = yyjson_obj_iter_with(of_x);
-  while ((key = yyjson_obj_iter_next(&iter))) {
-    yyjson_val *other = yyjson_obj_getn(of_y, yyjson_get_str(key), yyjson_get_len(key));
-    if (!has_time(b, yyjson_obj_size(of_y) + yyjson_arr_size(yyjson_obj_get(x, "required")) +
-                         yyjson_arr_size(yyjson_obj_get(y, "required"))))
-      return false;
-    if (other && is_required(x, key) && is_required(y, key) &&
-        are_disjoint(b, yyjson_obj_iter_get_val(key), other, depth + 1)) {
-      return true;
-    }
-  }
-  return false;
-}
-
-mlx_status_t mlx_schema_put_alternatives(mlx_schema_builder_t *b, yyjson_val *schema, const char *keyword,
-                                         mlx_text_t *out) {
-  yyjson_val *list = yyjson_obj_get(schema, keyword), *item;
-  MLX_TRY(mlx_schema_check_keywords(b, schema, (const char *const[]){keyword, NULL}, keyword));
-  if (!yyjson_is_arr(list) || !yyjson_arr_size(list))
-    return mlx_schema_invalid(b, keyword, "is not a list of schemas");
-  if (yyjson_arr_size(list) > 200)
-    return mlx_schema_unsupported(b, keyword, "may have 200 alternatives at most");
-  for (size_t i = 0; i < yyjson_arr_size(list); ++i) {
-    char index[24];
-    snprintf(index, sizeof index, "%zu", i);
-    item = yyjson_arr_get(list, i);
-    mlx_text_puts(out, i ? " | " : "");
-    MLX_TRY(mlx_schema_put_rule(b, out, item, keyword, index));
-    for (size_t j = 0; j < i && *keyword == 'o'; ++j) {
-      if (are_disjoint(b, yyjson_arr_get(list, j), item, 0)) continue;
-      MLX_TRY(mlx_budget_check(b->budget));
-      return mlx_status_hint(
-          mlx_schema_unsupported(b, keyword, "has two alternatives that can be valid at once"),
+  for (size_t i = 0; !status && (other = yyjson_arr_iter_next(&iter)); ++i) {
+    if (i == chosen || mlx_schema_are_disjoint(w->b, choice_schema, other)) continue;
+    status = mlx_budget_check(w->b->budget);
+    if (status) break;
+    if (can_negate(w->b, other, 0)) {
+      status = mlx_conjunction_add(w->b, &choice, other, MLX_SCHEMA_NEGATED);
+    } else {
+      status = mlx_status_hint(
+          mlx_schema_unsupported(w->b, schema, "oneOf", "has two alternatives that can be valid at once"),
           "use anyOf if more than one alternative may be valid");
     }
   }
+  if (status) {
+    mlx_conjunction_free(&choice);
+    return status;
+  }
+  return put_alternate(w, &choice);
+}
+
+static mlx_status_t put_list(writer_t *w, yyjson_val *schema, const char *keyword) {
+  yyjson_val *list = yyjson_obj_get(schema, keyword), *item;
+  const bool one = *keyword == 'o';
+  if (!yyjson_is_arr(list) || !yyjson_arr_size(list))
+    return mlx_schema_invalid(w->b, schema, keyword, "is not a list of schemas");
+  if (yyjson_arr_size(list) > MAX_ALTERNATIVES)
+    return mlx_schema_unsupported(w->b, schema, keyword, "may have 500 alternatives at most");
+  yyjson_arr_iter iter = yyjson_arr_iter_with(list);
+  for (size_t i = 0; (item = yyjson_arr_iter_next(&iter)); ++i)
+    MLX_TRY(one ? put_only_choice(w, schema, list, i) : put_choice(w, item, 0, NULL, 0));
+  return NULL;
+}
+
+static mlx_status_t put_condition(writer_t *w, yyjson_val *schema) {
+  yyjson_val *condition = yyjson_obj_get(schema, "if"), *then = yyjson_obj_get(schema, "then"),
+             *otherwise = yyjson_obj_get(schema, "else");
+  if (!can_negate(w->b, condition, 0) && !yyjson_is_true(condition)) {
+    MLX_TRY(mlx_budget_check(w->b->budget));
+    return mlx_schema_unsupported(w->b, schema, "if", "has a condition that cannot be negated");
+  }
+  MLX_TRY(put_choice(w, condition, 0, then, 0));
+  return put_choice(w, condition, MLX_SCHEMA_NEGATED, otherwise, 0);
+}
+
+mlx_status_t mlx_schema_put_alternatives(mlx_schema_builder_t *b, const mlx_conjunction_t *c, mlx_text_t *out,
+                                         bool *out_found) {
+  *out_found = true;
+  for (size_t i = 0; i < c->count; ++i) {
+    yyjson_val *schema = c->terms[i].schema;
+    const uint64_t flags = c->terms[i].flags;
+    writer_t w = {.b = b, .c = c, .index = i, .out = out};
+    if (flags & MLX_SCHEMA_NEGATED && mlx_schema_only_lists(schema)) continue;  // its values are excluded
+    if (flags & MLX_SCHEMA_NEGATED) return put_negation(&w, schema);
+    if (yyjson_is_true(yyjson_obj_get(schema, "nullable")) && !(flags & MLX_SCHEMA_NULLABLE_DONE)) {
+      mlx_text_t null = {0};
+      w.flag = MLX_SCHEMA_NEGATED;  // leaves the term out: $ref and allOf beside 'nullable' are nullable too
+      MLX_TRY(put_choice(&w, schema, flags | MLX_SCHEMA_NULLABLE_DONE, NULL, 0));
+      mlx_text_puts(&null, "{\"type\":\"null\"}");
+      return put_made(&w, &null);
+    }
+    if (yyjson_obj_get(schema, "anyOf") && !(flags & MLX_SCHEMA_ANY_OF_DONE)) {
+      w.flag = MLX_SCHEMA_ANY_OF_DONE;
+      return put_list(&w, schema, "anyOf");
+    }
+    if (yyjson_obj_get(schema, "oneOf") && !(flags & MLX_SCHEMA_ONE_OF_DONE)) {
+      w.flag = MLX_SCHEMA_ONE_OF_DONE;
+      return put_list(&w, schema, "oneOf");
+    }
+    if (yyjson_obj_get(schema, "if") && !(flags & MLX_SCHEMA_IF_DONE)) {
+      w.flag = MLX_SCHEMA_IF_DONE;
+      return put_condition(&w, schema);
+    }
+  }
+  *out_found = false;
   return NULL;
 }

@@ -1,87 +1,126 @@
-// The rules of subschemas, errors with their path, and $ref.
+// Errors with the path of a schema, schemas that are not in the file, and $ref.
 #include "grammar/json_schema_builder.h"
 
-#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/encoding.h"
 #include "base/memory.h"
-
-#define MAX_COUNT 10000  // of minLength and the like: the limit of a GBNF repetition
 
 // ----------------------------------------------------------------------------------------------------------
 // Errors
 
-mlx_status_t mlx_schema_unsupported(const mlx_schema_builder_t *b, const char *keyword, const char *what) {
-  const char *path = b->current < b->count ? b->entries[b->current].path : "#";
-  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "%s: %s: '%s' %s", b->name, path, keyword, what),
+// Writes the JSON pointer that leads from |from| to |to|; false if |to| is not inside.
+static bool put_path(yyjson_val *from, yyjson_val *to, mlx_text_t *out) {
+  if (from == to) return true;
+  const size_t length = out->length;
+  size_t index, count;
+  yyjson_val *key, *value;
+  if (yyjson_is_obj(from)) {
+    yyjson_obj_foreach(from, index, count, key, value) {
+      mlx_text_puts(out, "/");
+      for (const char *c = yyjson_get_str(key); *c; ++c) {
+        mlx_text_append(out, *c == '~' ? "~0" : *c == '/' ? "~1" : c, *c == '~' || *c == '/' ? 2 : 1);
+      }
+      if (put_path(value, to, out)) return true;
+      out->length = length;
+    }
+  } else if (yyjson_is_arr(from)) {
+    yyjson_arr_foreach(from, index, count, value) {
+      mlx_text_printf(out, "/%zu", index);
+      if (put_path(value, to, out)) return true;
+      out->length = length;
+    }
+  }
+  return false;
+}
+
+static mlx_status_t schema_error(const mlx_schema_builder_t *b, mlx_code_t code, yyjson_val *schema,
+                                 const char *keyword, const char *what) {
+  mlx_text_t path = {0};
+  mlx_text_puts(&path, "#");
+  bool found = put_path(b->root, schema, &path);
+  // A schema that is not in the file was made for the rule that is being written.
+  for (size_t i = 0; !found && b->current < b->count && i < b->entries[b->current].count; ++i)
+    found = put_path(b->root, b->entries[b->current].terms[i].schema, &path);
+  if (path.length < path.capacity) path.data[path.length] = 0;
+  mlx_status_t status = mlx_text_finish(&path);
+  if (!status && code == MLX_UNSUPPORTED && found && b->refusal) {
+    mlx_text_clear(&b->refusal->path);
+    mlx_text_puts(&b->refusal->path, path.data + 1);
+    snprintf(b->refusal->keyword, sizeof b->refusal->keyword, "%s", keyword);
+  }
+  if (!status) status = mlx_error(code, "%s: %.400s: '%.100s' %s", b->name, path.data, keyword, what);
+  mlx_text_clear(&path);
+  return status;
+}
+
+mlx_status_t mlx_schema_unsupported(const mlx_schema_builder_t *b, yyjson_val *schema, const char *keyword,
+                                    const char *what) {
+  return mlx_status_hint(schema_error(b, MLX_UNSUPPORTED, schema, keyword, what),
                          "docs/sampling.md lists the supported keywords");
 }
 
-mlx_status_t mlx_schema_invalid(const mlx_schema_builder_t *b, const char *keyword, const char *what) {
-  const char *path = b->current < b->count ? b->entries[b->current].path : "#";
-  return mlx_error(MLX_INVALID_INPUT, "%s: %s: '%s' %s", b->name, path, keyword, what);
+mlx_status_t mlx_schema_invalid(const mlx_schema_builder_t *b, yyjson_val *schema, const char *keyword,
+                                const char *what) {
+  return schema_error(b, MLX_INVALID_INPUT, schema, keyword, what);
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Rules
+// Schemas that are not in the file
 
-mlx_status_t mlx_schema_find_rule(mlx_schema_builder_t *b, yyjson_val *schema, const char *step,
-                                  const char *key, size_t *out) {
-  uint64_t known;
-  if (mlx_pair_map_get(&b->rules, (uint64_t)(uintptr_t)schema, &known)) {
-    *out = (size_t)known;
-    return NULL;
-  }
-  MLX_TRY(mlx_budget_step(b->budget, 16));
-  if (b->count == MLX_MAX_SCHEMAS)
-    return mlx_error(MLX_UNSUPPORTED, "%s: the schema has more than %d subschemas", b->name, MLX_MAX_SCHEMAS);
-  char *path;
-  const char *parent = b->current < b->count ? b->entries[b->current].path : "";
-  MLX_TRY(*step == '#' ? mlx_format(&path, "%s", step)
-                       : mlx_format(&path, "%.200s/%s%s%.60s", parent, step, *key ? "/" : "", key));
-  mlx_status_t status = mlx_reserve(b->count + 1, sizeof *b->entries, &b->capacity, &b->entries);
+mlx_status_t mlx_schema_keep_text(mlx_schema_builder_t *b, const char *text, size_t length,
+                                  const char **out) {
+  char *copy;
+  MLX_TRY(mlx_copy_text(text, length, &copy));
+  mlx_status_t status = mlx_reserve(b->text_count + 1, sizeof *b->texts, &b->text_capacity, &b->texts);
   if (status) {
-    mlx_free(path);
+    mlx_free(copy);
     return status;
   }
-  b->entries[b->count] = (mlx_schema_entry_t){schema, path};
-  mlx_pair_map_put(&b->rules, (uint64_t)(uintptr_t)schema, b->count);
-  *out = b->count++;
+  b->texts[b->text_count++] = copy;
+  *out = copy;
   return NULL;
 }
 
-mlx_status_t mlx_schema_put_rule(mlx_schema_builder_t *b, mlx_text_t *out, yyjson_val *schema,
-                                 const char *step, const char *key) {
-  size_t rule;
-  MLX_TRY(mlx_schema_find_rule(b, schema, step, key, &rule));
-  mlx_text_printf(out, "s%zu", rule);
-  return NULL;
+mlx_status_t mlx_schema_make(mlx_schema_builder_t *b, mlx_text_t *text, yyjson_val **out) {
+  uint32_t index;
+  const char *kept;
+  mlx_json_t json;
+  mlx_status_t status = mlx_text_finish(text);
+  if (!status && mlx_name_table_find(&b->made, text->data, text->length, &index)) {
+    *out = yyjson_doc_get_root(b->docs[index]);
+    mlx_text_clear(text);
+    return NULL;
+  }
+  if (!status) status = mlx_schema_keep_text(b, text->data, text->length, &kept);
+  if (!status) status = mlx_reserve(b->doc_count + 1, sizeof *b->docs, &b->doc_capacity, &b->docs);
+  if (!status) status = mlx_json_parse(b->name, text->data, text->length, &json);
+  if (!status) {
+    b->docs[b->doc_count++] = json.doc;
+    *out = json.root;
+    status = mlx_name_table_add(&b->made, kept, text->length, (uint32_t)(b->doc_count - 1));
+  }
+  mlx_text_clear(text);
+  return status;
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Keywords
+// References
 
-mlx_status_t mlx_schema_read_count(const mlx_schema_builder_t *b, yyjson_val *schema, const char *keyword,
-                                   uint64_t fallback, uint64_t *out) {
-  yyjson_val *value = yyjson_obj_get(schema, keyword);
-  *out = fallback;
-  if (!value) return NULL;
-  const double number = yyjson_is_num(value) ? yyjson_get_num(value) : -1;
-  if (!(number >= 0) || number != floor(number))
-    return mlx_schema_invalid(b, keyword, "is not a whole number of at least 0");
-  if (number > MAX_COUNT) return mlx_schema_unsupported(b, keyword, "may be 10000 at most");
-  *out = (uint64_t)number;
-  return NULL;
-}
-
-// Follows one step of a JSON pointer, in which ~1 stands for / and ~0 for ~.
+// Follows one step of a JSON pointer in a URI: ~1 stands for / and ~0 for ~, and %25 for %.
 static yyjson_val *follow_step(yyjson_val *value, const char *step, size_t length) {
-  char name[256];
+  char name[512];
   size_t count = 0;
   for (size_t i = 0; i < length && count + 1 < sizeof name; ++i) {
-    const bool escaped = step[i] == '~' && i + 1 < length && (step[i + 1] == '0' || step[i + 1] == '1');
-    name[count++] = escaped ? "~/"[step[++i] - '0'] : step[i];
+    char c = step[i];
+    if (c == '%' && i + 2 < length && mlx_hex_digit(step[i + 1]) >= 0 && mlx_hex_digit(step[i + 2]) >= 0) {
+      c = (char)(mlx_hex_digit(step[i + 1]) * 16 + mlx_hex_digit(step[i + 2]));
+      i += 2;
+    }
+    if (c == '~' && i + 1 < length && (step[i + 1] == '0' || step[i + 1] == '1')) c = "~/"[step[++i] - '0'];
+    name[count++] = c;
   }
   name[count] = 0;
   if (yyjson_is_arr(value)) {
@@ -91,24 +130,26 @@ static yyjson_val *follow_step(yyjson_val *value, const char *step, size_t lengt
   return yyjson_obj_getn(value, name, count);
 }
 
-mlx_status_t mlx_schema_resolve(const mlx_schema_builder_t *b, yyjson_val *ref, yyjson_val **out) {
-  const char *text = yyjson_get_str(ref);
-  if (!text) return mlx_schema_invalid(b, "$ref", "is not a string");
-  if (text[0] != '#' || (text[1] && text[1] != '/')) {
-    return mlx_schema_unsupported(b, text, "is outside of the schema, which $ref does not support");
+mlx_status_t mlx_schema_resolve(const mlx_schema_builder_t *b, yyjson_val *schema, yyjson_val *ref,
+                                yyjson_val **out) {
+  const char *text = yyjson_get_str(ref), *id = yyjson_get_str(yyjson_obj_get(b->root, "$id"));
+  if (!text) return mlx_schema_invalid(b, schema, "$ref", "is not a string");
+  // A reference may begin with the address of the schema itself.
+  const size_t own = id ? strcspn(id, "#") : 0;
+  if (own && !strncmp(text, id, own) && (text[own] == '#' || !text[own])) text += own;
+  if (*text && (text[0] != '#' || (text[1] && text[1] != '/'))) {
+    return mlx_schema_unsupported(b, schema, "$ref", "is outside of the schema, which is not supported");
   }
-  if (strchr(text, '%')) return mlx_schema_unsupported(b, text, "contains a %, which $ref does not support");
   yyjson_val *value = b->root;
-  for (const char *step = text + 1; value && *step == '/';) {
+  for (const char *step = *text ? text + 1 : text; value && *step == '/';) {
     const size_t length = strcspn(++step, "/");
     MLX_TRY(mlx_budget_step(b->budget, yyjson_get_len(value) + 1));  // a search in the members
     value = follow_step(value, step, length);
     step += length;
   }
   *out = value;
-  if (!value || !(yyjson_is_obj(value) || yyjson_is_bool(value))) {
-    return mlx_schema_invalid(b, text, "is the target of a $ref, but not a schema");
-  }
+  if (!value || !(yyjson_is_obj(value) || yyjson_is_bool(value)))
+    return mlx_schema_invalid(b, schema, "$ref", "does not lead to a schema");
   return NULL;
 }
 

@@ -4,15 +4,14 @@
 
 #include "grammar/json_schema_builder.h"
 
-// NULL-terminated.
-extern const char *const mlx_schema_object_keywords[], *const mlx_schema_enum_keywords[];
-
-// Fails on a keyword of |schema| that is neither in |keywords| nor an annotation. |beside| (or NULL) is
-// the keyword of |schema| that excludes all others; the error names it.
-mlx_status_t mlx_schema_check_keywords(const mlx_schema_builder_t *b, yyjson_val *schema,
-                                       const char *const *keywords, const char *beside) MLX_MUST_USE;
-// The same with the keywords of all types.
-mlx_status_t mlx_schema_check_type_keywords(const mlx_schema_builder_t *b, yyjson_val *schema) MLX_MUST_USE;
+// Fails on a keyword of |schema| that is not supported.
+mlx_status_t mlx_schema_check_keywords(const mlx_schema_builder_t *b, yyjson_val *schema) MLX_MUST_USE;
+// Whether |name| is a keyword, not an annotation.
+bool mlx_schema_is_keyword(const char *name);
+// Whether every value satisfies |schema|, because all its keywords are annotations.
+bool mlx_schema_only_describes(yyjson_val *schema);
+// Whether |schema| restricts values by a keyword other than $ref, allOf and the branches in |flags|.
+bool mlx_schema_has_effect(yyjson_val *schema, uint64_t flags);
 
 // A set of types is a bit mask.
 typedef enum mlx_schema_type {
@@ -29,7 +28,11 @@ typedef enum mlx_schema_type {
 unsigned mlx_schema_value_type(yyjson_val *value);
 // The types that the keyword 'type' lists: all if it is NULL, 0 if it is malformed.
 unsigned mlx_schema_listed_types(yyjson_val *type);
-// The types that the other keywords of a schema without 'type' apply to.
-unsigned mlx_schema_implied_types(yyjson_val *schema);
+// The types that all terms allow by 'type'.
+unsigned mlx_schema_types_of(const mlx_conjunction_t *c);
+// The types that the other keywords apply to.
+unsigned mlx_schema_implied_types(const mlx_conjunction_t *c);
+// The JSON of a list of type names.
+void mlx_schema_put_type_names(mlx_text_t *out, unsigned types);
 
 #endif  // MLXCEL_GRAMMAR_JSON_SCHEMA_KEYWORDS_H_

@@ -3,6 +3,9 @@
 // A stack holds the symbol to match next, and below it the symbols to continue with after each rule around
 // it. Stacks are stored as nodes with a parent, and equal stacks share one node, so a stack is one number. A
 // state is a set of stacks. The transition of a state by a byte class is computed once and cached.
+//
+// A mask walks the trie of the vocabulary, and computes the transitions that it needs. Both can stop when the
+// allowance of work is used up, and go on later: |walk| and |pending| have where they stopped.
 #include "grammar/matcher.h"
 
 #include <stdlib.h>
@@ -13,10 +16,12 @@
 #include "grammar/rules.h"
 #include "grammar/stacks.h"
 
-#define BOTTOM 0    // node: the empty stack
-#define COMPLETE 1  // node: the whole text matched
-#define DEAD 0      // state: no stack is left
-#define UNKNOWN -1  // transition: not computed yet
+#define BOTTOM 0                           // node: the empty stack
+#define COMPLETE 1                         // node: the whole text matched
+#define DEAD 0                             // state: no stack is left
+#define UNKNOWN -1                         // transition or state: not computed yet
+#define PAUSED -2                          // result of a transition: the allowance of work is used up
+#define VISIT_WORK MLX_MATCHER_LEAST_WORK  // of a stack that is visited; a node of the trie is 1
 #define CACHED_MASKS 16
 #define MANY_NODES (1u << 20)  // above this, the cache is dropped between two tokens
 #define TOO_MANY_NODES (1u << 23)
@@ -42,6 +47,23 @@ typedef struct cached_mask {
   uint64_t *bits;  // owned
 } cached_mask_t;
 
+// A search for the stacks of a state that is not complete.
+typedef struct search {
+  bool active;
+  int32_t from;       // state; UNKNOWN: the search is for the beginning of a rule
+  size_t byte_class;  // of the transition
+  uint32_t member;    // next of the state's members
+  int32_t alternate;  // next alternate of the rule that is expanded; -1: none
+  uint32_t below;     // node: the stack below it
+} search_t;
+
+// A mask that is not complete.
+typedef struct walk {
+  bool active;
+  const mlx_vocabulary_t *vocabulary;
+  size_t at;  // node of its trie
+} walk_t;
+
 struct mlx_matcher {
   const mlx_grammar_t *g;  // borrowed
   mlx_budget_t budget;     // of the current call
@@ -59,9 +81,13 @@ struct mlx_matcher {
   size_t work_count, work_capacity;
   uint32_t *found;  // nodes of the next state
   size_t found_count, found_capacity;
-  uint32_t search;
-  int32_t start, state;
-  int32_t *path;  // states along the path to a node of the vocabulary's trie
+  uint32_t mark;  // of the last search
+  search_t pending;
+  walk_t walk;
+  uint64_t work_left;  // that calls may do
+  bool is_paused;
+  int32_t start, state;  // UNKNOWN: |pending| finds it
+  int32_t *path;         // states along the path to a node of the vocabulary's trie
   size_t path_capacity;
   cached_mask_t masks[CACHED_MASKS];
   size_t next_mask;
@@ -175,6 +201,16 @@ static mlx_status_t find_state(mlx_matcher_t *m, int32_t *out) {
 // ----------------------------------------------------------------------------------------------------------
 // Transitions
 
+// Counts |work|. Returns false, and pauses the call, if the allowance is used up.
+static bool may_work(mlx_matcher_t *m, uint64_t work) {
+  if (m->work_left < work) {
+    m->is_paused = true;
+    return false;
+  }
+  m->work_left -= work;
+  return true;
+}
+
 // Adds the stack of |symbol| on |parent| to the work, unless this search has visited it.
 static mlx_status_t visit(mlx_matcher_t *m, uint32_t symbol, uint32_t parent) {
   const mlx_symbol_t *symbols = m->g->symbols;
@@ -185,17 +221,23 @@ static mlx_status_t visit(mlx_matcher_t *m, uint32_t symbol, uint32_t parent) {
   }
   uint32_t node = COMPLETE;
   if (symbols[symbol].kind != MLX_SYMBOL_END) MLX_TRY(find_node(m, symbol, parent, &node));
-  if (m->nodes[node].mark == m->search || m->nodes[node].depth > MLX_GRAMMAR_MAX_DEPTH) return NULL;
-  m->nodes[node].mark = m->search;
+  if (m->nodes[node].mark == m->mark || m->nodes[node].depth > MLX_GRAMMAR_MAX_DEPTH) return NULL;
+  m->nodes[node].mark = m->mark;
   MLX_TRY(mlx_reserve(m->work_count + 1, sizeof *m->work, &m->work_capacity, &m->work));
   m->work[m->work_count++] = node;
   return NULL;
 }
 
-// Expands rules until every stack has a byte on top.
+// Expands rules until every stack has a byte on top, or the call is paused.
 static mlx_status_t expand(mlx_matcher_t *m) {
   const mlx_grammar_t *g = m->g;
-  while (m->work_count) {
+  search_t *search = &m->pending;
+  for (;;) {
+    for (; search->alternate >= 0; search->alternate = g->alternates[search->alternate].next) {
+      if (!may_work(m, VISIT_WORK)) return NULL;
+      MLX_TRY(visit(m, g->alternates[search->alternate].start, search->below));
+    }
+    if (!m->work_count || !may_work(m, VISIT_WORK)) return NULL;
     const uint32_t node = m->work[--m->work_count];
     const uint32_t symbol = m->nodes[node].symbol;
     uint32_t below = m->nodes[node].parent;
@@ -207,34 +249,44 @@ static mlx_status_t expand(mlx_matcher_t *m) {
     }
     // A rule at the end of an alternate pushes nothing, so right-recursive lists do not grow the stack.
     if (g->symbols[symbol + 1].kind != MLX_SYMBOL_END) MLX_TRY(find_node(m, symbol + 1, below, &below));
-    for (int32_t a = g->rules[g->symbols[symbol].value].first; a >= 0; a = g->alternates[a].next) {
-      MLX_TRY(visit(m, g->alternates[a].start, below));
-    }
+    search->alternate = g->rules[g->symbols[symbol].value].first;
+    search->below = below;
   }
-  return NULL;
 }
 
-static void begin_search(mlx_matcher_t *m) {
-  if (!++m->search) {
+static void begin_search(mlx_matcher_t *m, int32_t from, size_t byte_class) {
+  if (!++m->mark) {
     for (size_t i = 0; i < m->node_count; ++i) m->nodes[i].mark = 0;
-    m->search = 1;
+    m->mark = 1;
   }
   m->work_count = m->found_count = 0;
+  m->pending = (search_t){.active = true, .from = from, .byte_class = byte_class, .alternate = -1};
+}
+
+// Expands what the search has visited, and finds the state of its stacks. *out is PAUSED if it is not done.
+static mlx_status_t end_search(mlx_matcher_t *m, int32_t *out) {
+  *out = PAUSED;
+  mlx_status_t status = expand(m);
+  m->pending.active = !status && m->is_paused;
+  return status || m->is_paused ? status : find_state(m, out);
 }
 
 static mlx_status_t compute_transition(mlx_matcher_t *m, int32_t from, size_t byte_class, int32_t *out) {
   const mlx_grammar_t *g = m->g;
-  begin_search(m);
-  for (uint32_t i = 0; i < m->states[from].count; ++i) {
-    const uint32_t node = m->members[m->states[from].first + i];
+  search_t *search = &m->pending;
+  if (!search->active || search->from != from || search->byte_class != byte_class)
+    begin_search(m, from, byte_class);
+  *out = PAUSED;
+  for (; search->member < m->states[from].count; ++search->member) {
+    if (!may_work(m, VISIT_WORK)) return NULL;
+    const uint32_t node = m->members[m->states[from].first + search->member];
     if (node == COMPLETE) continue;
     const uint32_t symbol = m->nodes[node].symbol;
     if (!mlx_byte_set_has(&g->sets[g->symbols[symbol].value], g->representative[byte_class])) continue;
     MLX_TRY(visit(m, symbol + 1, m->nodes[node].parent));
   }
-  MLX_TRY(expand(m));
-  MLX_TRY(find_state(m, out));
-  m->next[(size_t)from * g->byte_class_count + byte_class] = *out;
+  MLX_TRY(end_search(m, out));
+  if (*out != PAUSED) m->next[(size_t)from * g->byte_class_count + byte_class] = *out;
   return NULL;
 }
 
@@ -250,38 +302,64 @@ static inline mlx_status_t step(mlx_matcher_t *m, int32_t from, uint8_t byte, in
 static void begin_call(mlx_matcher_t *m) {
   mlx_budget_begin(&m->budget, "following the grammar", MLX_GRAMMAR_SECONDS, SIZE_MAX);
   m->budget.name = m->g->source;
+  m->is_paused = false;
 }
 
-// Computes the state at the beginning of |rule|.
-static mlx_status_t begin(mlx_matcher_t *m, uint32_t rule) {
+// Makes the tables of a matcher that has only its grammar.
+static mlx_status_t initialize(mlx_matcher_t *m) {
+  int32_t dead;
+  m->start = m->state = UNKNOWN;
+  m->work_left = UINT64_MAX;
   MLX_TRY(mlx_reserve(2, sizeof *m->nodes, &m->node_capacity, &m->nodes));
   m->nodes[BOTTOM] = (node_t){.symbol = UINT32_MAX};
   m->nodes[COMPLETE] = (node_t){.symbol = UINT32_MAX - 1};
   m->node_count = 2;
-  begin_search(m);
-  int32_t dead;
-  MLX_TRY(find_state(m, &dead));
-  for (int32_t a = m->g->rules[rule].first; a >= 0; a = m->g->alternates[a].next) {
-    MLX_TRY(visit(m, m->g->alternates[a].start, BOTTOM));
-  }
-  MLX_TRY(expand(m));
-  return find_state(m, &m->start);
+  return find_state(m, &dead);
 }
 
-mlx_status_t mlx_matcher_create(const mlx_grammar_t *grammar, mlx_matcher_t **out) {
+// Computes the state at the beginning of |rule|, unless the call is paused.
+static mlx_status_t begin(mlx_matcher_t *m, uint32_t rule) {
+  int32_t start;
+  if (!m->pending.active || m->pending.from != UNKNOWN) {
+    begin_search(m, UNKNOWN, 0);
+    m->pending.alternate = m->g->rules[rule].first;
+    m->pending.below = BOTTOM;
+  }
+  MLX_TRY(end_search(m, &start));
+  if (start != PAUSED) m->start = start;
+  return NULL;
+}
+
+// Computes the current state, if a new matcher has none yet.
+static mlx_status_t find_current(mlx_matcher_t *m) {
+  if (m->state != UNKNOWN) return NULL;
+  if (m->start == UNKNOWN) MLX_TRY(begin(m, m->g->root));
+  m->state = m->start;
+  return NULL;
+}
+
+mlx_status_t mlx_matcher_create_later(const mlx_grammar_t *grammar, mlx_matcher_t **out) {
   *out = NULL;
   mlx_matcher_t *m;
   MLX_TRY(mlx_alloc(1, sizeof *m, &m));
   m->g = grammar;
-  begin_call(m);
-  mlx_status_t status = begin(m, grammar->root);
+  mlx_status_t status = initialize(m);
   if (status) {
     mlx_matcher_free(m);
     return status;
   }
-  m->state = m->start;
   *out = m;
   return NULL;
+}
+
+mlx_status_t mlx_matcher_create(const mlx_grammar_t *grammar, mlx_matcher_t **out) {
+  MLX_TRY(mlx_matcher_create_later(grammar, out));
+  begin_call(*out);
+  mlx_status_t status = find_current(*out);
+  if (!status) return NULL;
+  mlx_matcher_free(*out);
+  *out = NULL;
+  return status;
 }
 
 static void release_tables(mlx_matcher_t *m) {
@@ -301,39 +379,60 @@ void mlx_matcher_free(mlx_matcher_t *m) {
 mlx_status_t mlx_grammar_try_rule(const mlx_grammar_t *grammar, uint32_t rule) {
   mlx_matcher_t m = {.g = grammar};
   begin_call(&m);
-  mlx_status_t status = begin(&m, rule);
+  mlx_status_t status = initialize(&m);
+  if (!status) status = begin(&m, rule);
   release_tables(&m);
   return status;
 }
 
-void mlx_matcher_restart(mlx_matcher_t *m) { m->state = m->start; }
+// The matcher is at another place of a text.
+static void move_to(mlx_matcher_t *m, int32_t state) {
+  m->state = state;
+  m->walk.active = false;
+}
 
-// Copies a stack to another matcher.
-static mlx_status_t copy_stack(const mlx_matcher_t *from, uint32_t node, mlx_matcher_t *to, uint32_t *out) {
+void mlx_matcher_restart(mlx_matcher_t *m) { move_to(m, m->start); }
+
+void mlx_matcher_allow_work(mlx_matcher_t *m, uint64_t work) { m->work_left = work; }
+
+bool mlx_matcher_is_paused(const mlx_matcher_t *m) { return m->is_paused; }
+
+// Copies a stack to another matcher. |copies| has the copy of each node; 0: none yet.
+static mlx_status_t copy_stack(const mlx_matcher_t *from, uint32_t node, mlx_matcher_t *to, uint32_t *copies,
+                               uint32_t *out) {
   uint32_t stack[MLX_GRAMMAR_MAX_DEPTH + 2];
   size_t depth = 0;
-  for (; node != BOTTOM; node = from->nodes[node].parent) stack[depth++] = from->nodes[node].symbol;
-  *out = BOTTOM;
-  while (depth) MLX_TRY(find_node(to, stack[--depth], *out, out));
+  for (; node != BOTTOM && !copies[node]; node = from->nodes[node].parent) stack[depth++] = node;
+  *out = copies[node];  // BOTTOM is 0 in both
+  while (depth) {
+    node = stack[--depth];
+    MLX_TRY(find_node(to, from->nodes[node].symbol, *out, out));
+    copies[node] = *out;
+  }
   return NULL;
+}
+
+static mlx_status_t copy_current(const mlx_matcher_t *m, mlx_matcher_t *to) {
+  const state_t current = m->states[m->state];
+  uint32_t *copies;
+  MLX_TRY(mlx_alloc(m->node_count, sizeof *copies, &copies));
+  mlx_status_t status = mlx_reserve(current.count, sizeof *to->found, &to->found_capacity, &to->found);
+  for (uint32_t i = 0; !status && i < current.count; ++i) {
+    const uint32_t node = m->members[current.first + i];
+    to->found[i] = COMPLETE;
+    if (node != COMPLETE) status = copy_stack(m, node, to, copies, &to->found[i]);
+  }
+  to->found_count = current.count;
+  mlx_free(copies);
+  return status ? status : find_state(to, &to->state);
 }
 
 // Drops all states but the current one. A long text with deep nesting would otherwise create new ones without
 // end.
 static mlx_status_t drop_cache(mlx_matcher_t *m) {
-  mlx_matcher_t fresh = {.g = m->g, .budget = m->budget};
-  mlx_status_t status = begin(&fresh, m->g->root);
-  if (!status) begin_search(&fresh);
-  const state_t current = m->states[m->state];
-  for (uint32_t i = 0; !status && i < current.count; ++i) {
-    const uint32_t node = m->members[current.first + i];
-    uint32_t copy = COMPLETE;
-    if (node != COMPLETE) status = copy_stack(m, node, &fresh, &copy);
-    if (!status)
-      status = mlx_reserve(fresh.found_count + 1, sizeof *fresh.found, &fresh.found_capacity, &fresh.found);
-    if (!status) fresh.found[fresh.found_count++] = copy;
-  }
-  if (!status) status = find_state(&fresh, &fresh.state);
+  mlx_matcher_t fresh = {.g = m->g};
+  mlx_status_t status = initialize(&fresh);
+  if (!status) status = copy_current(m, &fresh);
   if (status) {
     release_tables(&fresh);
     return status;
@@ -346,11 +445,14 @@ static mlx_status_t drop_cache(mlx_matcher_t *m) {
 // ----------------------------------------------------------------------------------------------------------
 // Matching
 
-// *out_state is the state after |bytes|.
+// *out_state is the state after |bytes|; PAUSED if the call is paused.
 static mlx_status_t follow(mlx_matcher_t *m, const char *bytes, size_t length, int32_t *out_state) {
-  *out_state = m->state;
   begin_call(m);
-  for (size_t i = 0; i < length && *out_state != DEAD; ++i)
+  *out_state = PAUSED;
+  MLX_TRY(find_current(m));
+  if (m->state == UNKNOWN) return NULL;
+  *out_state = m->state;
+  for (size_t i = 0; i < length && *out_state > DEAD; ++i)
     MLX_TRY(step(m, *out_state, (uint8_t)bytes[i], out_state));
   return NULL;
 }
@@ -358,22 +460,24 @@ static mlx_status_t follow(mlx_matcher_t *m, const char *bytes, size_t length, i
 mlx_status_t mlx_matcher_allows(mlx_matcher_t *m, const char *bytes, size_t length, bool *out_allowed) {
   int32_t state;
   MLX_TRY(follow(m, bytes, length, &state));
-  *out_allowed = state != DEAD;
+  *out_allowed = state > DEAD;
   return NULL;
 }
 
 mlx_status_t mlx_matcher_accept(mlx_matcher_t *m, const char *bytes, size_t length, bool *out_accepted) {
   int32_t state;
+  m->work_left = UINT64_MAX;
   MLX_TRY(follow(m, bytes, length, &state));
   *out_accepted = state != DEAD;
   if (!*out_accepted) return NULL;
-  m->state = state;
+  move_to(m, state);
   const bool many = m->node_count > MANY_NODES || m->member_count > MANY_NODES ||
                     m->state_count * m->g->byte_class_count > MANY_NODES;
   return many ? drop_cache(m) : NULL;
 }
 
 bool mlx_matcher_is_complete(const mlx_matcher_t *m) {
+  if (m->state == UNKNOWN) return false;
   const state_t *state = &m->states[m->state];
   for (uint32_t i = 0; i < state->count; ++i) {
     if (m->members[state->first + i] == COMPLETE) return true;
@@ -381,35 +485,50 @@ bool mlx_matcher_is_complete(const mlx_matcher_t *m) {
   return false;
 }
 
-static mlx_status_t walk_trie(mlx_matcher_t *m, const mlx_vocabulary_t *v, uint64_t *allowed) {
-  MLX_TRY(mlx_reserve(v->longest + 1, sizeof *m->path, &m->path_capacity, &m->path));
-  m->path[0] = m->state;
-  for (size_t i = 0; i < v->count;) {
-    const mlx_vocabulary_node_t *node = &v->nodes[i];
+// Goes on with the walk until it is complete, or the call is paused.
+static mlx_status_t walk_trie(mlx_matcher_t *m, uint64_t *allowed) {
+  const mlx_vocabulary_t *v = m->walk.vocabulary;
+  size_t *i = &m->walk.at;
+  while (*i < v->count) {
+    const mlx_vocabulary_node_t *node = &v->nodes[*i];
     int32_t state;
+    if (!may_work(m, 1)) return NULL;
     MLX_TRY(step(m, m->path[node->depth], node->byte, &state));
+    if (state == PAUSED) return NULL;
     if (state == DEAD) {
-      i = node->skip;
+      *i = node->skip;
       continue;
     }
     m->path[node->depth + 1] = state;
     for (int32_t token = node->token; token >= 0; token = v->same[token])
       allowed[token / 64] |= (uint64_t)1 << token % 64;
-    ++i;
+    ++*i;
   }
+  m->walk.active = false;
+  return NULL;
+}
+
+static mlx_status_t begin_walk(mlx_matcher_t *m, const mlx_vocabulary_t *v, uint64_t *allowed) {
+  memset(allowed, 0, (v->size + 63) / 64 * sizeof *allowed);
+  MLX_TRY(mlx_reserve(v->longest + 1, sizeof *m->path, &m->path_capacity, &m->path));
+  m->path[0] = m->state;
+  m->walk = (walk_t){.active = true, .vocabulary = v};
   return NULL;
 }
 
 mlx_status_t mlx_matcher_mask(mlx_matcher_t *m, const mlx_vocabulary_t *v, uint64_t *allowed) {
   const size_t words = (v->size + 63) / 64;
+  begin_call(m);
+  MLX_TRY(find_current(m));
+  if (m->is_paused) return NULL;
   for (size_t i = 0; i < CACHED_MASKS; ++i) {
     if (!m->masks[i].bits || m->masks[i].state != m->state || m->masks[i].vocabulary != v) continue;
     memcpy(allowed, m->masks[i].bits, words * sizeof *allowed);
     return NULL;
   }
-  memset(allowed, 0, words * sizeof *allowed);
-  begin_call(m);
-  MLX_TRY(walk_trie(m, v, allowed));
+  if (!m->walk.active || m->walk.vocabulary != v) MLX_TRY(begin_walk(m, v, allowed));
+  MLX_TRY(walk_trie(m, allowed));
+  if (m->is_paused) return NULL;
   cached_mask_t *cached = &m->masks[m->next_mask++ % CACHED_MASKS];
   mlx_free(cached->bits);
   *cached = (cached_mask_t){.vocabulary = v, .state = m->state};

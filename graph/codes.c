@@ -26,7 +26,14 @@ static void read_nibbles(const uint8_t *nibbles, const uint8_t *high, int bias, 
     code[j] = (int16_t)((nibbles[j] & 15) - bias);
     code[j + MLX_CODES / 2] = (int16_t)((nibbles[j] >> 4) - bias);
   }
-  for (int j = 0; high && j < MLX_CODES; ++j) code[j] = (int16_t)(code[j] + (high[j / 8] >> j % 8 & 1) * 16);
+  uint8_t fifth[MLX_CODES];
+  for (int i = 0; high && i < MLX_CODES / 8; ++i) {
+    // Byte j of |bits| is 0 or 1 << j; adding 127 moves that to its highest bit.
+    const uint64_t bits = (uint64_t)high[i] * 0x0101010101010101 & 0x8040201008040201,
+                   sixteens = (bits + 0x7f7f7f7f7f7f7f7f) >> 3 & 0x1010101010101010;
+    for (int j = 0; j < 8; ++j) fifth[8 * i + j] = (uint8_t)(sixteens >> 8 * j);
+  }
+  for (int j = 0; high && j < MLX_CODES; ++j) code[j] = (int16_t)(code[j] + fifth[j]);
 }
 
 static void read_q4_k(const uint8_t *block, int group, const uint8_t *nibbles, const uint8_t *high,

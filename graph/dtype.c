@@ -160,6 +160,7 @@ static const mlx_dtype_info_t infos[MLX_DTYPE_COUNT] = {
   [MLX_F16] =    {"F16",    "f16",  "F16",  1,   1,    2,    MLX_PANEL_F16,       f16_row_to_f32,    f16_from_f32},
   [MLX_BF16] =   {"BF16",   "bf16", "BF16", 30,  1,    2,    MLX_PANEL_BF16,      bf16_to_f32,       bf16_from_f32},
   [MLX_I32] =    {"I32",    "i32",  "I32",  26,  1,    4,    MLX_PANEL_NONE,      NULL,              NULL},
+  [MLX_I64] =    {"I64",    "i64",  "I64",  27,  1,    8,    MLX_PANEL_NONE,      NULL,              NULL},
   [MLX_U32] =    {"U32",    "ui32", "U32",  -1,  1,    4,    MLX_PANEL_NONE,      NULL,              NULL},
   [MLX_U8] =     {"U8",     "ui8",  "U8",   -1,  1,    1,    MLX_PANEL_NONE,      NULL,              NULL},
   [MLX_I1] =     {"I1",     "i1",   NULL,   -1,  1,    1,    MLX_PANEL_NONE,      NULL,              NULL},

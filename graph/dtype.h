@@ -12,6 +12,7 @@ typedef enum mlx_dtype {
   MLX_F16,
   MLX_BF16,
   MLX_I32,
+  MLX_I64,
   MLX_U32,
   MLX_U8,
   MLX_I1,

@@ -2,6 +2,7 @@
 #include "graph/graph.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -63,7 +64,9 @@ mlx_value_t mlx_graph_tokens(mlx_graph_t *graph) {
           .kind = MLX_NODE_TOKENS, .name = "tokens", .dtype = MLX_I32, .rank = 1, .dims = {MLX_DIM_TOKENS}});
 }
 
-mlx_value_t mlx_graph_wanted(mlx_graph_t *graph, mlx_value_t hidden) {
+// One row of each wanted token, from |hidden|.
+static mlx_value_t append_wanted(mlx_graph_t *graph, mlx_node_kind_t kind, const char *name,
+                                 mlx_value_t hidden, mlx_pooling_t pooling) {
   if (graph->status) return MLX_NONE;
   if (!hidden.id || hidden.rank != 2 || hidden.dims[0] != MLX_DIM_TOKENS) {
     mlx_graph_fail(
@@ -71,12 +74,28 @@ mlx_value_t mlx_graph_wanted(mlx_graph_t *graph, mlx_value_t hidden) {
                          mlx_shape_text(hidden.dtype, hidden.rank, hidden.dims).chars));
     return MLX_NONE;
   }
-  return mlx_graph_append(graph, &(mlx_node_t){.kind = MLX_NODE_WANTED,
-                                               .name = "wanted",
-                                               .dtype = hidden.dtype,
-                                               .rank = 2,
-                                               .dims = {MLX_DIM_WANTED, hidden.dims[1]},
-                                               .operands = {hidden.id}});
+  mlx_node_t node = {.kind = kind,
+                     .dtype = hidden.dtype,
+                     .rank = 2,
+                     .dims = {MLX_DIM_WANTED, hidden.dims[1]},
+                     .operands = {hidden.id},
+                     .pooling = pooling};
+  snprintf(node.name, sizeof node.name, "%s", name);
+  return mlx_graph_append(graph, &node);
+}
+
+mlx_value_t mlx_graph_wanted(mlx_graph_t *graph, mlx_value_t hidden) {
+  return append_wanted(graph, MLX_NODE_WANTED, "wanted", hidden, MLX_POOL_LAST);
+}
+
+mlx_value_t mlx_graph_pool(mlx_graph_t *graph, mlx_value_t hidden, mlx_pooling_t pooling) {
+  return append_wanted(graph, MLX_NODE_POOL, "pooled", hidden, pooling);
+}
+
+bool mlx_graph_is_encoder(const mlx_graph_t *graph) {
+  for (int id = 1; id <= (int)graph->count; ++id)
+    if (mlx_graph_node(graph, id)->kind == MLX_NODE_POOL) return true;
+  return false;
 }
 
 mlx_status_t mlx_graph_finish(mlx_graph_t *graph, mlx_value_t logits) {
@@ -92,7 +111,7 @@ mlx_status_t mlx_graph_finish(mlx_graph_t *graph, mlx_value_t logits) {
                                         .operands = {logits.id}});
   mlx_status_t status = graph->status;
   graph->status = NULL;
-  return status;
+  return status ? status : mlx_graph_sort(graph);
 }
 
 int64_t mlx_graph_kv_numbers(const mlx_graph_t *graph) {
@@ -101,6 +120,32 @@ int64_t mlx_graph_kv_numbers(const mlx_graph_t *graph) {
     const mlx_node_t *node = mlx_graph_node(graph, id);
     if (node->kind == MLX_NODE_ATTENTION) numbers += 2 * node->attention.kv_heads * node->attention.head_dim;
   }
+  return numbers;
+}
+
+static int64_t state_of(const mlx_graph_t *graph, const mlx_node_t *node) {
+  const mlx_delta_t *d = &node->delta;
+  const mlx_scan_t *s = &node->scan;
+  if (node->kind == MLX_NODE_CONVOLVE) {
+    const mlx_node_t *weight = mlx_graph_operand(graph, node, 1);
+    return weight->dims[0] * (weight->dims[1] - 1);
+  }
+  if (node->kind == MLX_NODE_SCAN) return s->heads * s->state_size * s->head_dim;
+  return node->kind == MLX_NODE_DELTA ? d->value_heads * d->key_dim * d->value_dim : 0;
+}
+
+int64_t mlx_graph_state(const mlx_graph_t *graph, int id, int64_t *out_at) {
+  *out_at = 0;
+  for (int before = 1; before < id; ++before) {
+    const int64_t numbers = state_of(graph, mlx_graph_node(graph, before));
+    *out_at += (numbers + MLX_STATE_ALIGNMENT - 1) / MLX_STATE_ALIGNMENT * MLX_STATE_ALIGNMENT;
+  }
+  return id <= (int)graph->count ? state_of(graph, mlx_graph_node(graph, id)) : 0;
+}
+
+int64_t mlx_graph_state_numbers(const mlx_graph_t *graph) {
+  int64_t numbers;
+  mlx_graph_state(graph, (int)graph->count + 1, &numbers);
   return numbers;
 }
 

@@ -9,10 +9,12 @@
 //   }
 //
 // Nodes are in an order in which they can be executed: every operand of a node has a smaller id. The first
-// nodes are the weights, in the order of the model's list: weight i has id i + 1. MLX_NODE_TOKENS follows.
-// The last node is MLX_NODE_LOGITS. Operand 0 means "none"; the enum below lists the operands of each kind in
-// order. node->uses counts the operands that refer to a node: a back end may merge a node with its only user
-// if uses == 1.
+// nodes are the weights, in the order of the model's list: weight i has id i + 1. MLX_NODE_TOKENS follows,
+// then MLX_NODE_POSITIONS and MLX_NODE_TYPES if a node needs them. The last node is MLX_NODE_LOGITS.
+// mlx_graph_finish sorts the nodes between by their operands (mlx_graph_sort), so that the order in which an
+// architecture calls independent ops does not matter. Operand 0 means "none"; the enum below lists the
+// operands of each kind in order. node->uses counts the operands that refer to a node: a back end may merge a
+// node with its only user if uses == 1.
 //
 // The number of tokens of a step is not part of the graph. Dimension MLX_DIM_TOKENS stands for all tokens of
 // a step (M = sequences x tokens, flattened), MLX_DIM_WANTED for the tokens whose logits are wanted. All
@@ -31,16 +33,17 @@
 
 #define MLX_DIM_TOKENS (-1)
 #define MLX_DIM_WANTED (-2)
-#define MLX_NODE_OPERANDS 8
+#define MLX_NODE_OPERANDS 9
 
 typedef enum mlx_node_kind {
   MLX_NODE_TOKENS,          // () -> i32 [M]: token ids
   MLX_NODE_POSITIONS,       // () -> i32 [M]: position of each token in its sequence
+  MLX_NODE_TYPES,           // () -> i32 [M]: type of each token: 0, or 1 for the second text of a pair
   MLX_NODE_WEIGHT,          // () -> the weight |weight_index|
   MLX_NODE_EMBED,           // (table [rows, width], indices i32 [M]) -> [M, width]
   MLX_NODE_RMSNORM,         // (x, weight) eps
   MLX_NODE_LAYERNORM,       // (x, weight or none, bias or none) eps
-  MLX_NODE_HEAD_RMSNORM,    // (x, weight [head_dim]) eps, head_dim
+  MLX_NODE_HEAD_RMSNORM,    // (x, weight [head_dim] or [heads * head_dim]) eps, head_dim
   MLX_NODE_HEAD_LAYERNORM,  // (x, weight [head_dim] or [heads, head_dim]) eps, head_dim
   MLX_NODE_LINEAR,          // (x [M, in], weight [out, in]) -> [M, out]
   MLX_NODE_BIAS,            // (x [M, width], bias [width]): x + bias
@@ -52,18 +55,34 @@ typedef enum mlx_node_kind {
   MLX_NODE_GROW,            // (x, positions) beta, period
   MLX_NODE_ACTIVATE,        // (x) act
   MLX_NODE_GATED,           // (gate, up) act: act(gate) * up
-  MLX_NODE_EXPERTS,         // (x, scores, gate, up, down, gate bias, up bias, down bias) experts
+  MLX_NODE_EXPERTS,         // (x, scores, gate, up, down, gate bias, up bias, down bias, choice bias) experts
   MLX_NODE_SIGMOID,         // (x)
   MLX_NODE_SCALE_ROWS,      // (x [M, width], factor [M, 1])
   MLX_NODE_COLUMNS,         // (x) start: columns [start, start + width of the result)
+  MLX_NODE_HEAD_COLUMNS,    // (x) head_dim, start: columns [start, start + count) of each head
+  MLX_NODE_JOIN,            // (a [M, n], b [M, m]) -> [M, n + m]
   MLX_NODE_PERMUTE,         // (x, order i32 [width]): column i is column order[i] of x
   MLX_NODE_ROPE,            // (x, positions) head_dim, rope
-  MLX_NODE_ATTENTION,       // (q, k, v, sinks or none) attention
+  MLX_NODE_ATTENTION,       // (q, k, v, sinks or none, relative or none) attention
+  MLX_NODE_CONVOLVE,        // (x, weight [channels, taps], bias or none) silu; recurrent
+  MLX_NODE_DELTA,           // (qkv, step, beta, rate, bias) delta; recurrent
+  MLX_NODE_SCAN,            // (xbc, step, rate, bias, skip) scan; recurrent
   MLX_NODE_WANTED,          // (hidden [M, hidden]) -> [W, hidden]: the rows of the wanted tokens
-  MLX_NODE_LOGITS,          // (x [W, vocab]): the result of the graph, unchanged
+  MLX_NODE_POOL,            // (hidden [M, hidden]) pooling -> [W, hidden]: of the texts of the wanted tokens
+  MLX_NODE_LOGITS,  // (x [W, vocab]): the result of the graph, unchanged. Of an encoder: the embedding
+                    // or the scores of each text
   MLX_NODE_KINDS
 } mlx_node_kind_t;
 const char *mlx_node_kind_name(mlx_node_kind_t kind);  // "linear"
+// Whether such a node has a recurrent state.
+static inline bool mlx_node_is_recurrent(mlx_node_kind_t kind) {
+  return kind == MLX_NODE_CONVOLVE || kind == MLX_NODE_DELTA || kind == MLX_NODE_SCAN;
+}
+// Whether such a node computes nothing: tokens, positions, types, a weight.
+static inline bool mlx_node_is_input(mlx_node_kind_t kind) {
+  return kind == MLX_NODE_TOKENS || kind == MLX_NODE_POSITIONS || kind == MLX_NODE_TYPES ||
+         kind == MLX_NODE_WEIGHT;
+}
 
 typedef struct mlx_node {
   mlx_node_kind_t kind;
@@ -80,12 +99,17 @@ typedef struct mlx_node {
   };
   int64_t head_dim, period, start;
   mlx_act_t act;
-  const mlx_rope_t *rope;     // borrowed
-  mlx_attention_t attention;  // |sinks| is operand 3
-  mlx_experts_t experts;      // its biases are operands 5 to 7
-  size_t weight_index;        // in the model's list of weights
-  const char *weight_name;    // borrowed
-  int order;                  // of a weight: id of the order of its columns; 0: none
+  float act_numbers[MLX_ACT_NUMBERS];  // 0: none
+  const mlx_rope_t *rope;              // borrowed
+  mlx_attention_t attention;           // |sinks| is operand 3, |relative| operand 4
+  mlx_delta_t delta;
+  mlx_scan_t scan;
+  bool silu;
+  mlx_pooling_t pooling;
+  mlx_experts_t experts;    // its biases are operands 5 to 8
+  size_t weight_index;      // in the model's list of weights
+  const char *weight_name;  // borrowed
+  int order;                // of a weight: id of the order of its columns; 0: none
 } mlx_node_t;
 
 // A weight of the model: its name and shape. The index in the list identifies it everywhere.
@@ -104,8 +128,8 @@ struct mlx_graph {
   int64_t context;
   // Of the construction.
   char scope[24];
-  int positions;        // node id; 0: not used yet
-  mlx_status_t status;  // owned: the first error
+  int positions, types;  // node ids; 0: not used yet
+  mlx_status_t status;   // owned: the first error
 };
 
 // Starts a graph. |context|: the context length that is compiled. Release with mlx_graph_free.
@@ -115,7 +139,11 @@ void mlx_graph_free(mlx_graph_t *graph);
 
 mlx_value_t mlx_graph_tokens(mlx_graph_t *graph);
 mlx_value_t mlx_graph_wanted(mlx_graph_t *graph, mlx_value_t hidden);
-// Adds MLX_NODE_LOGITS. Returns the first error of the construction.
+// In place of it, of an encoder.
+mlx_value_t mlx_graph_pool(mlx_graph_t *graph, mlx_value_t hidden, mlx_pooling_t pooling);
+// Whether the graph is an encoder: it has a pool. A step computes whole texts, and samples no token.
+bool mlx_graph_is_encoder(const mlx_graph_t *graph);
+// Adds MLX_NODE_LOGITS and sorts the nodes. Returns the first error of the construction.
 mlx_status_t mlx_graph_finish(mlx_graph_t *graph, mlx_value_t logits) MLX_MUST_USE;
 
 // The node with this id. |id| must be from 1 to graph->count.
@@ -126,6 +154,10 @@ static inline const mlx_node_t *mlx_graph_node(const mlx_graph_t *graph, int id)
 static inline const mlx_node_t *mlx_graph_operand(const mlx_graph_t *graph, const mlx_node_t *node, int nth) {
   return node->operands[nth] ? mlx_graph_node(graph, node->operands[nth]) : NULL;
 }
+
+// Renumbers the nodes of a complete graph. The order depends on kinds and operands only: two graphs that
+// differ in the order of independent nodes become the same. Leaves out nodes that the logits do not need.
+mlx_status_t mlx_graph_sort(mlx_graph_t *graph) MLX_MUST_USE;
 
 // Numbers that the KV cache keeps for one position: keys and values of all attention nodes.
 int64_t mlx_graph_kv_numbers(const mlx_graph_t *graph);
@@ -138,6 +170,13 @@ typedef struct mlx_graph_windows {
 mlx_graph_windows_t mlx_graph_windows(const mlx_graph_t *graph);
 // Whether some layers have a window and others see all positions.
 bool mlx_graph_mixes_windows(const mlx_graph_t *graph);
+
+// Numbers of the recurrent state of a sequence that node |id| keeps, and where they start in the state of all
+// nodes: a multiple of MLX_STATE_ALIGNMENT. |id| may be one more than the number of nodes: then *|out_at| is
+// the size of the whole state.
+#define MLX_STATE_ALIGNMENT 16
+int64_t mlx_graph_state(const mlx_graph_t *graph, int id, int64_t *out_at);
+int64_t mlx_graph_state_numbers(const mlx_graph_t *graph);  // 0: the network has no recurrent layer
 
 // Appends one line per node:
 //   %7 layer0.attn_in = rmsnorm(%3, %6) eps=1e-05 : f32[M, 32]

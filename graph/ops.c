@@ -1,6 +1,7 @@
 // The ops of graph/ops.h: each checks dtypes and shapes and appends a node.
 #include "graph/ops.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -82,22 +83,27 @@ mlx_value_t mlx_op_weight(mlx_graph_t *g, const char *fmt, ...) {
   return MLX_NONE;
 }
 
-mlx_value_t mlx_op_positions(mlx_graph_t *g) {
-  mlx_value_t value = {.id = g->positions, .dtype = MLX_I32, .rank = 1, .dims = {MLX_DIM_TOKENS}};
+// The input node |*id| of the graph, i32 [M], which the first call appends.
+static mlx_value_t input(mlx_graph_t *g, mlx_node_kind_t kind, const char *name, int *id) {
+  mlx_value_t value = {.id = *id, .dtype = MLX_I32, .rank = 1, .dims = {MLX_DIM_TOKENS}};
   if (g->status) return MLX_NONE;
   if (value.id) return value;
   char scope[sizeof g->scope];
+  mlx_node_t node = {.kind = kind, .dtype = MLX_I32, .rank = 1, .dims = {MLX_DIM_TOKENS}};
+  snprintf(node.name, sizeof node.name, "%s", name);
   memcpy(scope, g->scope, sizeof scope);
-  g->scope[0] = 0;  // the first user may be inside a layer; all layers share the node
-  value = mlx_graph_append(g, &(mlx_node_t){.kind = MLX_NODE_POSITIONS,
-                                            .name = "positions",
-                                            .dtype = MLX_I32,
-                                            .rank = 1,
-                                            .dims = {MLX_DIM_TOKENS}});
+  g->scope[0] = 0;
+  value = mlx_graph_append(g, &node);
   memcpy(g->scope, scope, sizeof scope);
-  g->positions = value.id;
+  *id = value.id;
   return value;
 }
+
+mlx_value_t mlx_op_positions(mlx_graph_t *g) {
+  return input(g, MLX_NODE_POSITIONS, "positions", &g->positions);
+}
+
+mlx_value_t mlx_op_types(mlx_graph_t *g) { return input(g, MLX_NODE_TYPES, "types", &g->types); }
 
 mlx_value_t mlx_op_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens) {
   mlx_node_t node = node_of(MLX_NODE_EMBED, "embedded", table, tokens);
@@ -131,8 +137,9 @@ mlx_value_t mlx_op_layernorm(mlx_graph_t *g, const char *name, mlx_value_t x, ml
 mlx_value_t mlx_op_head_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim,
                                 mlx_value_t weight, double eps) {
   mlx_node_t node = node_of(MLX_NODE_HEAD_RMSNORM, name, x, weight);
-  REQUIRE(is_rows(x) && head_dim > 0 && x.dims[1] % head_dim == 0 && is_vector(weight, head_dim), x, weight,
-          "expected x [M, heads * head_dim] and weight [head_dim]");
+  REQUIRE(is_rows(x) && head_dim > 0 && x.dims[1] % head_dim == 0 &&
+              (is_vector(weight, head_dim) || is_vector(weight, x.dims[1])),
+          x, weight, "expected x [M, heads * head_dim] and weight [head_dim] or [heads * head_dim]");
   node.eps = eps;
   node.head_dim = head_dim;
   return mlx_graph_append(g, &node);
@@ -202,9 +209,22 @@ static bool experts_fit(const mlx_experts_t *e, mlx_value_t x, mlx_value_t gate,
     if (biases[i].id && !(is_matrix(biases[i]) && biases[i].dims[0] == experts && biases[i].dims[1] == width))
       return false;
   }
-  return gate.rank == 3 && up.rank == 3 && down.rank == 3 && gate.dims[2] == hidden &&
-         up.dims[0] == experts && up.dims[1] == ffn && up.dims[2] == hidden && down.dims[0] == experts &&
+  if (up.id ? up.rank != 3 || up.dims[0] != experts || up.dims[1] != ffn || up.dims[2] != hidden
+            : e->limit != 0.0 || e->up_bias.id)
+    return false;
+  return gate.rank == 3 && down.rank == 3 && gate.dims[2] == hidden && down.dims[0] == experts &&
          down.dims[1] == hidden && down.dims[2] == ffn;
+}
+
+static bool groups_fit(const mlx_experts_t *e, int64_t experts) {
+  if (e->groups <= 1) return true;
+  return experts % e->groups == 0 && experts / e->groups >= 2 && e->groups_used >= 1 &&
+         e->groups_used <= e->groups && e->used <= experts / e->groups * e->groups_used;
+}
+
+bool mlx_experts_are_plain(const mlx_experts_t *e) {
+  return !e->sigmoid && !e->choice_bias.id && e->groups <= 1 && e->sum_eps == 0.0 &&
+         (e->weight_scale == 0.0 || e->weight_scale == 1.0);
 }
 
 mlx_value_t mlx_op_experts(mlx_graph_t *g, const char *name, const mlx_experts_t *e, mlx_value_t x,
@@ -216,7 +236,12 @@ mlx_value_t mlx_op_experts(mlx_graph_t *g, const char *name, const mlx_experts_t
       experts_fit(e, x, gate, up, down), gate, down,
       "expected gate and up [experts, ffn, hidden] and down [experts, hidden, ffn], with biases [experts, "
       "ffn] and [experts, hidden]");
-  const int more[] = {gate.id, up.id, down.id, e->gate_bias.id, e->up_bias.id, e->down_bias.id};
+  REQUIRE(!e->choice_bias.id || is_vector(e->choice_bias, gate.dims[0]), scores, e->choice_bias,
+          "expected scores [M, experts] and a bias of the choice [experts]");
+  REQUIRE(groups_fit(e, gate.dims[0]), scores, gate,
+          "expected groups of at least two experts, and enough experts in those that are used");
+  const int more[] = {gate.id,       up.id,           down.id,          e->gate_bias.id,
+                      e->up_bias.id, e->down_bias.id, e->choice_bias.id};
   memcpy(node.operands + 2, more, sizeof more);
   node.experts = *e;
   return mlx_graph_append(g, &node);
@@ -249,10 +274,6 @@ mlx_value_t mlx_op_gated(mlx_graph_t *g, const char *name, mlx_act_t act, mlx_va
   return combine(g, node, gate, up);
 }
 
-mlx_value_t mlx_op_swiglu(mlx_graph_t *g, const char *name, mlx_value_t gate, mlx_value_t up) {
-  return mlx_op_gated(g, name, MLX_ACT_SILU, gate, up);
-}
-
 mlx_value_t mlx_op_scale(mlx_graph_t *g, const char *name, mlx_value_t x, double factor) {
   if (factor == 1.0) return x;
   mlx_node_t node = node_of(MLX_NODE_SCALE, name, x, MLX_NONE);
@@ -279,9 +300,11 @@ mlx_value_t mlx_op_grow(mlx_graph_t *g, const char *name, mlx_value_t x, double 
   return change(g, node, x);
 }
 
-mlx_value_t mlx_op_activate(mlx_graph_t *g, const char *name, mlx_act_t act, mlx_value_t x) {
+mlx_value_t mlx_op_activate(mlx_graph_t *g, const char *name, mlx_act_t act, const float *numbers,
+                            mlx_value_t x) {
   mlx_node_t node = node_of(MLX_NODE_ACTIVATE, name, x, MLX_NONE);
   node.act = act;
+  if (numbers) memcpy(node.act_numbers, numbers, sizeof node.act_numbers);
   return change(g, node, x);
 }
 
@@ -305,6 +328,73 @@ mlx_value_t mlx_op_columns(mlx_graph_t *g, const char *name, mlx_value_t x, int6
   return mlx_graph_append(g, &node);
 }
 
+mlx_value_t mlx_op_head_columns(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t head_dim,
+                                int64_t start, int64_t count) {
+  mlx_node_t node = node_of(MLX_NODE_HEAD_COLUMNS, name, x, MLX_NONE);
+  REQUIRE(is_rows(x) && head_dim > 0 && x.dims[1] % head_dim == 0 && start >= 0 && count > 0 &&
+              start <= head_dim - count,
+          x, MLX_NONE, "expected x [M, heads * head_dim] and columns of a head");
+  node.dims[1] = x.dims[1] / head_dim * count;
+  node.head_dim = head_dim;
+  node.start = start;
+  return mlx_graph_append(g, &node);
+}
+
+mlx_value_t mlx_op_join(mlx_graph_t *g, const char *name, mlx_value_t a, mlx_value_t b) {
+  mlx_node_t node = node_of(MLX_NODE_JOIN, name, a, b);
+  REQUIRE(is_rows(a) && is_rows(b) && a.dims[0] == b.dims[0], a, b, "expected a [M, n] and b [M, m]");
+  node.dims[1] = a.dims[1] + b.dims[1];
+  return mlx_graph_append(g, &node);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Recurrent ops
+
+mlx_value_t mlx_op_convolve(mlx_graph_t *g, const char *name, bool silu, mlx_value_t x, mlx_value_t weight,
+                            mlx_value_t bias) {
+  mlx_node_t node = node_of(MLX_NODE_CONVOLVE, name, x, weight);
+  REQUIRE(is_rows(x) && is_matrix(weight) && weight.dims[0] == x.dims[1] && weight.dims[1] > 1, x, weight,
+          "expected x [M, channels] and weight [channels, taps], with more than one tap");
+  REQUIRE(!bias.id || is_vector(bias, x.dims[1]), x, bias, "expected x [M, channels] and bias [channels]");
+  node.operands[2] = bias.id;
+  node.silu = silu;
+  return mlx_graph_append(g, &node);
+}
+
+mlx_value_t mlx_op_delta(mlx_graph_t *g, const char *name, const mlx_delta_t *d, mlx_value_t qkv,
+                         mlx_value_t step, mlx_value_t beta, mlx_value_t rate, mlx_value_t bias) {
+  mlx_node_t node = node_of(MLX_NODE_DELTA, name, qkv, step);
+  const int64_t values = d->value_heads * d->value_dim;
+  REQUIRE(d->key_heads > 0 && d->value_heads % d->key_heads == 0 &&
+              is_rows_of(qkv, 2 * d->key_heads * d->key_dim + values) && is_rows_of(step, d->value_heads),
+          qkv, step, "expected q, k and v of all heads, and step [M, value_heads]");
+  REQUIRE(same_shape(step, beta), step, beta, "expected step and beta [M, value_heads]");
+  REQUIRE(is_vector(rate, d->value_heads) && is_vector(bias, d->value_heads), rate, bias,
+          "expected rate and bias [value_heads]");
+  node.dims[1] = values;
+  const int more[] = {beta.id, rate.id, bias.id};
+  memcpy(node.operands + 2, more, sizeof more);
+  node.delta = *d;
+  return mlx_graph_append(g, &node);
+}
+
+mlx_value_t mlx_op_scan(mlx_graph_t *g, const char *name, const mlx_scan_t *s, mlx_value_t xbc,
+                        mlx_value_t step, mlx_value_t rate, mlx_value_t bias, mlx_value_t skip) {
+  mlx_node_t node = node_of(MLX_NODE_SCAN, name, xbc, step);
+  const int64_t inner = s->heads * s->head_dim;
+  REQUIRE(s->groups > 0 && s->heads % s->groups == 0 &&
+              is_rows_of(xbc, inner + 2 * s->groups * s->state_size) && is_rows_of(step, s->heads),
+          xbc, step, "expected x of all heads, B and C of all groups, and step [M, heads]");
+  REQUIRE(is_vector(rate, s->heads) && is_vector(bias, s->heads), rate, bias,
+          "expected rate and bias [heads]");
+  REQUIRE(is_vector(skip, s->heads), rate, skip, "expected skip [heads]");
+  node.dims[1] = inner;
+  const int more[] = {rate.id, bias.id, skip.id};
+  memcpy(node.operands + 2, more, sizeof more);
+  node.scan = *s;
+  return mlx_graph_append(g, &node);
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Attention
 
@@ -318,6 +408,16 @@ mlx_value_t mlx_op_rope(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t
   return mlx_graph_append(g, &node);
 }
 
+int64_t mlx_relative_bucket(int64_t key, int64_t query, int64_t buckets) {
+  const int64_t half = buckets / 2, exact = half / 2, distance = key > query ? key - query : query - key;
+  const float most = logf(128 / (float)exact);
+  const int64_t large =
+      distance < exact
+          ? distance
+          : exact + (int64_t)(logf((float)distance / (float)exact) / most * (float)(half - exact));
+  return (key > query ? half : 0) + (large < half ? large : half - 1);
+}
+
 mlx_value_t mlx_op_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
                              mlx_value_t v) {
   mlx_node_t node = node_of(MLX_NODE_ATTENTION, "attended", q, k);
@@ -326,8 +426,12 @@ mlx_value_t mlx_op_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value
           q, k, "expected q [M, heads * head_dim] and k [M, kv_heads * head_dim]");
   REQUIRE(same_shape(k, v), k, v, "expected equal shapes of k and v");
   REQUIRE(!a->sinks.id || is_vector(a->sinks, a->heads), q, a->sinks, "expected sinks [heads]");
+  REQUIRE(!a->relative.id || (a->whole && is_matrix(a->relative) && a->relative.dims[1] == a->heads), q,
+          a->relative, "expected biases [buckets, heads] for attention of whole texts");
+  REQUIRE(!(a->whole && a->window) && (a->whole || !a->span), q, k, "a window is causal, a span is not");
   node.operands[2] = v.id;
   node.operands[3] = a->sinks.id;
+  node.operands[4] = a->relative.id;
   node.attention = *a;
   return mlx_graph_append(g, &node);
 }

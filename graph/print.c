@@ -1,4 +1,5 @@
 // The text form of a graph, for goldens, messages and people.
+#include <math.h>
 #include <stdio.h>
 
 #include "graph/graph.h"
@@ -7,6 +8,7 @@ const char *mlx_node_kind_name(mlx_node_kind_t kind) {
   static const char *const names[MLX_NODE_KINDS] = {
       [MLX_NODE_TOKENS] = "tokens",
       [MLX_NODE_POSITIONS] = "positions",
+      [MLX_NODE_TYPES] = "types",
       [MLX_NODE_WEIGHT] = "weight",
       [MLX_NODE_EMBED] = "embed",
       [MLX_NODE_RMSNORM] = "rmsnorm",
@@ -23,14 +25,20 @@ const char *mlx_node_kind_name(mlx_node_kind_t kind) {
       [MLX_NODE_GROW] = "grow",
       [MLX_NODE_ACTIVATE] = "activate",
       [MLX_NODE_GATED] = "gated",
+      [MLX_NODE_JOIN] = "join",
       [MLX_NODE_EXPERTS] = "experts",
       [MLX_NODE_SIGMOID] = "sigmoid",
       [MLX_NODE_SCALE_ROWS] = "scale_rows",
       [MLX_NODE_COLUMNS] = "columns",
+      [MLX_NODE_HEAD_COLUMNS] = "head_columns",
       [MLX_NODE_PERMUTE] = "permute",
       [MLX_NODE_ROPE] = "rope",
       [MLX_NODE_ATTENTION] = "attention",
+      [MLX_NODE_CONVOLVE] = "convolve",
+      [MLX_NODE_DELTA] = "delta",
+      [MLX_NODE_SCAN] = "scan",
       [MLX_NODE_WANTED] = "wanted",
+      [MLX_NODE_POOL] = "pool",
       [MLX_NODE_LOGITS] = "logits",
   };
   return names[kind];
@@ -51,13 +59,26 @@ mlx_shape_text_t mlx_shape_text(mlx_dtype_t dtype, int rank, const int64_t *dims
   return text;
 }
 
-static const char *act_name(mlx_act_t act) {
-  static const char *const names[] = {[MLX_ACT_SILU] = "silu",
-                                      [MLX_ACT_GELU] = "gelu",
-                                      [MLX_ACT_GELU_TANH] = "gelu_tanh",
-                                      [MLX_ACT_RELU] = "relu",
-                                      [MLX_ACT_RELU2] = "relu2"};
+const char *mlx_act_name(mlx_act_t act) {
+#define NAME(name, text) text,
+  static const char *const names[] = {MLX_ACTIVATION_TABLE(NAME)};
+#undef NAME
   return names[act];
+}
+
+const char *mlx_pooling_name(mlx_pooling_t pooling) {
+  static const char *const names[MLX_POOLINGS] = {
+      [MLX_POOL_MEAN] = "mean", [MLX_POOL_CLS] = "cls", [MLX_POOL_LAST] = "last", [MLX_POOL_MAX] = "max"};
+  return names[pooling];
+}
+
+// Numbers after the last one that is not 0 are left out.
+static void print_act(const mlx_node_t *node, mlx_text_t *out) {
+  int count = MLX_ACT_NUMBERS;
+  while (count && node->act_numbers[count - 1] == 0.0f) --count;
+  mlx_text_printf(out, " act=%s", mlx_act_name(node->act));
+  for (int i = 0; i < count; ++i)
+    mlx_text_printf(out, "%s%.6g", i ? ", " : " numbers=", (double)node->act_numbers[i]);
 }
 
 static void print_rope(const mlx_node_t *node, mlx_text_t *out) {
@@ -73,15 +94,40 @@ static void print_attention(const mlx_attention_t *a, mlx_text_t *out) {
                   (long long)a->heads, (long long)a->kv_heads, (long long)a->head_dim, a->scale);
   if (a->window) mlx_text_printf(out, " window=%lld", (long long)a->window);
   if (a->softcap != 0.0) mlx_text_printf(out, " softcap=%.6g", a->softcap);
+  if (a->whole) mlx_text_puts(out, " whole");
+  if (a->span) mlx_text_printf(out, " span=%lld", (long long)a->span);
+}
+
+static void print_delta(const mlx_delta_t *d, mlx_text_t *out) {
+  mlx_text_printf(out, " key_heads=%lld value_heads=%lld key_dim=%lld value_dim=%lld scale=%.6g eps=%.6g",
+                  (long long)d->key_heads, (long long)d->value_heads, (long long)d->key_dim,
+                  (long long)d->value_dim, d->scale, d->eps);
+  if (d->beta_scale != 0.0) mlx_text_printf(out, " beta_scale=%.6g", d->beta_scale);
+  if (d->log_rate) mlx_text_puts(out, " log_rate");
+  if (d->tiled) mlx_text_puts(out, " tiled");
+}
+
+static void print_scan(const mlx_scan_t *s, mlx_text_t *out) {
+  mlx_text_printf(out, " heads=%lld groups=%lld head_dim=%lld state_size=%lld", (long long)s->heads,
+                  (long long)s->groups, (long long)s->head_dim, (long long)s->state_size);
+  if (s->min_step > 0.0) mlx_text_printf(out, " min_step=%.6g", s->min_step);
+  if (isfinite(s->max_step)) mlx_text_printf(out, " max_step=%.6g", s->max_step);
+  if (s->log_rate) mlx_text_puts(out, " log_rate");
 }
 
 static void print_experts(const mlx_experts_t *e, mlx_text_t *out) {
   mlx_text_printf(out, " used=%lld", (long long)e->used);
+  if (e->sigmoid) mlx_text_puts(out, " sigmoid");
+  if (e->groups > 1)
+    mlx_text_printf(out, " groups=%lld/%lld", (long long)e->groups_used, (long long)e->groups);
   if (e->sum_to_one) mlx_text_puts(out, " sum_to_one");
+  if (e->sum_eps != 0.0) mlx_text_printf(out, " sum_eps=%.6g", e->sum_eps);
+  if (e->weight_scale != 0.0 && e->weight_scale != 1.0)
+    mlx_text_printf(out, " weight_scale=%.6g", e->weight_scale);
   if (e->limit != 0.0) {
     mlx_text_printf(out, " limit=%.6g slope=%.6g", e->limit, e->slope);
   } else {
-    mlx_text_printf(out, " act=%s", act_name(e->act));
+    mlx_text_printf(out, " act=%s", mlx_act_name(e->act));
   }
 }
 
@@ -100,8 +146,14 @@ static void print_attributes(const mlx_node_t *node, mlx_text_t *out) {
       mlx_text_printf(out, " beta=%.6g period=%lld", node->beta, (long long)node->period);
       break;
     case MLX_NODE_ACTIVATE:
-    case MLX_NODE_GATED: mlx_text_printf(out, " act=%s", act_name(node->act)); break;
+    case MLX_NODE_GATED: print_act(node, out); break;
     case MLX_NODE_COLUMNS: mlx_text_printf(out, " start=%lld", (long long)node->start); break;
+    case MLX_NODE_HEAD_COLUMNS:
+      mlx_text_printf(out, " head_dim=%lld start=%lld", (long long)node->head_dim, (long long)node->start);
+      break;
+    case MLX_NODE_CONVOLVE: mlx_text_puts(out, node->silu ? " silu" : ""); break;
+    case MLX_NODE_DELTA: print_delta(&node->delta, out); break;
+    case MLX_NODE_SCAN: print_scan(&node->scan, out); break;
     case MLX_NODE_ROPE: print_rope(node, out); break;
     case MLX_NODE_ATTENTION: print_attention(&node->attention, out); break;
     case MLX_NODE_EXPERTS: print_experts(&node->experts, out); break;

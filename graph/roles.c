@@ -39,6 +39,7 @@ void mlx_graph_roles(const mlx_graph_t *graph, unsigned *out_roles) {
         out_roles[operand->weight_index] |= role_of_operand(graph, node, i);
     }
     if (node->kind == MLX_NODE_EXPERTS) mark_product(graph, node, 1, MLX_ROLE_ROUTER, out_roles);
-    if (node->kind == MLX_NODE_LOGITS) mark_product(graph, node, 0, MLX_ROLE_HEAD, out_roles);
+    if (node->kind == MLX_NODE_LOGITS && !mlx_graph_is_encoder(graph))
+      mark_product(graph, node, 0, MLX_ROLE_HEAD, out_roles);
   }
 }

@@ -1,4 +1,4 @@
-// Contract 4 between compiler and runtime: the functions of a module, and the memory layout of their
+// Contract 5 between compiler and runtime: the functions of a module, and the memory layout of their
 // arguments. Plain C for compiler/, runtime/, kernels/cpu and kernels/cuda.
 //
 //   step_N   one forward pass over a batch of up to N tokens of any sequences
@@ -10,7 +10,7 @@
 //
 //   batch    i32 [?]              what to do: a header, then the arrays below
 //   history  i32 [?]              [slots][history width]: token at each position of each sequence
-//   kv       [?, row]             KV pool: window pages, if the module has them, then pages
+//   kv       [?, row]             KV pool: window pages, if the module has them, then pages, then states
 //   logits   f32 [?, vocab]       row i: logits of wanted token i; at least W rows
 //   hidden   f32 [?, hidden size] row i: input of the output head for wanted token i; at least W rows
 //   results  i32 [?, 48]          row i: the token sampled for wanted token i, or the i-th token of a burst
@@ -25,6 +25,11 @@
 // for positions that no token of the step sees in any layer of the pages may be 0: page 0 has numbers that
 // are finite. |kv| has all window pages first.
 //
+// A module with recurrent layers has "states" (manifest): f32 numbers of one sequence after some number of
+// its tokens, of all these layers. They have numbers of their own and follow the pages in |kv|. A segment
+// reads one state and writes another, which may be the same; state 0 belongs to no sequence. A segment that
+// starts at position 0 reads none: its state is zero. Padding changes no state but state 0.
+//
 // A module that is not "ragged" (manifest) computes one segment per step.
 //
 // "?" is any size, unless the module has "fixed rows" (manifest). Such a function declares the smallest
@@ -35,7 +40,7 @@
 #ifndef MLXCEL_KERNELS_STEP_H_
 #define MLXCEL_KERNELS_STEP_H_
 
-#define MLX_CONTRACT_VERSION 4
+#define MLX_CONTRACT_VERSION 5
 #define MLX_KV_PAGE 16        // positions in a page
 #define MLX_STEP_TOKENS 512   // most tokens of a step
 #define MLX_BURST_TOKENS 128  // most tokens of a burst
@@ -69,6 +74,8 @@ enum {
   MLX_STEP_EOS,            // [MLX_STEP_MAX_EOS]
   MLX_STEP_WINDOW_POOL_PAGES = MLX_STEP_EOS + MLX_STEP_MAX_EOS,  // window pages of |kv|; 0: there are none
   MLX_STEP_AT_WINDOW_PAGES,  // [slots][slot pages] like the page table, of window pages
+  MLX_STEP_STATES,           // states of |kv|; 0: there are none
+  MLX_STEP_AT_STATES,  // [slots][2] the state that a segment of the slot reads, and the one that it writes
   MLX_STEP_HEADER_WORDS = 64
 };
 
@@ -111,7 +118,7 @@ enum {
 };
 
 // Word offsets for a function with N = n and W = w. The page table starts where the static arrays end; the
-// table of window pages, masks and biases follow it.
+// tables of window pages and states, masks and biases follow it.
 #define MLX_STEP_TOKENS_AT MLX_STEP_HEADER_WORDS
 #define MLX_STEP_SLOTS_AT(n) (MLX_STEP_HEADER_WORDS + (n))
 #define MLX_STEP_POSITIONS_AT(n) (MLX_STEP_HEADER_WORDS + 2 * (n))

@@ -55,9 +55,6 @@ mlx_key_t mlx_keys_push(mlx_keys_t *keys, unsigned char byte);
 // ----------------------------------------------------------------------------------------------------------
 // Graphemes: what a reader sees as one character
 
-// The code point at |text|, which has at least one byte, and its size in bytes. A byte that is not UTF-8 is
-// its own code point.
-uint32_t mlx_char_code(const char *text, size_t length, size_t *out_size);
 // The byte offset after the grapheme that begins at |at|.
 size_t mlx_grapheme_end(const char *text, size_t length, size_t at);
 // The byte offset of the grapheme that ends at or after |at| and begins before it; 0 if |at| is 0.
@@ -126,8 +123,6 @@ void mlx_line_clear(mlx_line_t *line);
 
 // ----------------------------------------------------------------------------------------------------------
 // Drawing
-
-int mlx_char_width(uint32_t code);  // terminal columns of a code point: 0, 1 or 2
 
 typedef struct mlx_screen {
   int columns, rows;  // of the terminal

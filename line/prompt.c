@@ -29,11 +29,6 @@ bool mlx_prompt_was_interrupted(void) { return mlx_tty_take_interrupt(); }
 bool mlx_prompt_is_possible(void) { return isatty(STDIN_FILENO); }
 bool mlx_prompt_input_is_ready(int milliseconds) { return mlx_tty_input_is_ready(milliseconds); }
 
-static bool can_draw(void) {
-  const char *term = getenv("TERM");
-  return isatty(STDERR_FILENO) && term && term[0] && strcmp(term, "dumb");
-}
-
 mlx_status_t mlx_prompt_open(const mlx_history_t *history, const char *const *words,
                              mlx_prompt_t **out_prompt) {
   *out_prompt = NULL;
@@ -46,7 +41,7 @@ mlx_status_t mlx_prompt_open(const mlx_history_t *history, const char *const *wo
   }
   prompt->line.history = history;
   prompt->line.words = words;
-  prompt->edits = can_draw();
+  prompt->edits = mlx_tty_can_draw(STDERR_FILENO);
   if (prompt->edits) mlx_tty_enter(false);
   *out_prompt = prompt;
   return NULL;

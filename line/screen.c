@@ -3,28 +3,8 @@
 #include <string.h>
 
 #include "line/line.h"
-#include "line/width_table.h"
-
-#define COUNT(table) (sizeof table / sizeof *table)
-
-static bool is_in(const uint32_t (*table)[2], size_t count, uint32_t code) {
-  size_t low = 0, high = count;
-  while (low < high) {
-    const size_t middle = (low + high) / 2;
-    if (code > table[middle][1]) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low < count && code >= table[low][0];
-}
-
-int mlx_char_width(uint32_t code) {
-  if (code < 0x80) return code >= 0x20 && code != 0x7f;
-  if (is_in(zero_columns, COUNT(zero_columns), code)) return 0;
-  return is_in(two_columns, COUNT(two_columns), code) ? 2 : 1;
-}
+#include "unicode/utf8.h"
+#include "unicode/width.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // A walk over prompt and text: one pass finds the cursor's row, a second one writes the rows that fit
@@ -57,7 +37,7 @@ static void put_newline(walk_t *walk) {
 static void put_text(walk_t *walk, const char *text, size_t length, const char *more) {
   for (size_t at = 0; at < length;) {
     size_t size;
-    const uint32_t code = mlx_char_code(text + at, length - at, &size);
+    const uint32_t code = mlx_character_or_byte_at(text + at, length - at, &size);
     if (code == '\n') {
       put_newline(walk);
       put_text(walk, more, strlen(more), "");

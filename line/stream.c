@@ -8,6 +8,8 @@
 
 #include "line/line.h"
 #include "line/tty.h"
+#include "unicode/utf8.h"
+#include "unicode/width.h"
 
 #define DIM "\033[2m"
 #define PLAIN "\033[0m"
@@ -60,7 +62,7 @@ static void wrap_word(mlx_stream_t *stream, mlx_text_t *out) {
 // Writes a character and moves the cursor. Wide characters are words of their own, as Chinese needs.
 static void wrap_character(mlx_stream_t *stream, const char *character, size_t size, mlx_text_t *out) {
   size_t unused;
-  const uint32_t code = mlx_char_code(character, size, &unused);
+  const uint32_t code = mlx_character_or_byte_at(character, size, &unused);
   const int width = mlx_char_width(code), last = stream->columns - 1;
   if (code == ' ' || code == '\t') {
     begin_word(stream);
@@ -183,13 +185,11 @@ void mlx_stream_begin(mlx_stream_t *stream, bool thinking) {
   if (thinking && stream->colours) mlx_text_puts(&stream->out, DIM);
 }
 
-void mlx_stream_wrap(mlx_stream_t *stream) {
-  const char *term = getenv("TERM");
-  stream->wraps = stream->terminal && term && term[0] && strcmp(term, "dumb");
-}
+void mlx_stream_wrap(mlx_stream_t *stream) { stream->wraps = mlx_tty_can_draw(STDOUT_FILENO); }
 
 bool mlx_stream_write(mlx_stream_t *stream, const char *text, size_t length) {
-  if (stream->wraps) stream->columns = mlx_tty_columns();  // the window may have another size now
+  if (stream->wraps)
+    stream->columns = mlx_tty_columns(STDOUT_FILENO);  // the window may have another size now
   mlx_stream_format(stream, text, length, &stream->out);
   return flush(stream);
 }

@@ -3,6 +3,10 @@
 #ifndef MLXCEL_LINE_TTY_H_
 #define MLXCEL_LINE_TTY_H_
 
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
 #include "base/status.h"
 
 // Saves the terminal's mode and installs signal handlers. If a signal ends the process, |restore| is written
@@ -30,7 +34,13 @@ void mlx_tty_size(int *out_columns, int *out_rows);  // clears is_resized; 80 by
 // mlx_tty_open.
 bool mlx_tty_input_is_ready(int milliseconds);
 
-// Columns of stdout's terminal, 0 if it is not one. Does not need mlx_tty_open.
-int mlx_tty_columns(void);
+// Columns of the terminal of |stream|, STDOUT_FILENO or STDERR_FILENO; 0 if it is not one or does not tell.
+// Does not need mlx_tty_open.
+int mlx_tty_columns(int stream);
+// Whether the terminal of |stream| understands escape sequences; false for a pipe and with TERM=dumb.
+static inline bool mlx_tty_can_draw(int stream) {
+  const char *term = getenv("TERM");  // base/windows/main.c sets it
+  return isatty(stream) && term && term[0] && strcmp(term, "dumb");
+}
 
 #endif  // MLXCEL_LINE_TTY_H_

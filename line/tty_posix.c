@@ -97,9 +97,9 @@ void mlx_tty_size(int *out_columns, int *out_rows) {
   *out_rows = known ? size.ws_row : 24;
 }
 
-int mlx_tty_columns(void) {
+int mlx_tty_columns(int stream) {
   struct winsize size = {0};
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) ? 0 : size.ws_col;
+  return ioctl(stream, TIOCGWINSZ, &size) ? 0 : size.ws_col;
 }
 
 bool mlx_tty_input_is_ready(int milliseconds) {

@@ -86,9 +86,10 @@ void mlx_tty_size(int *out_columns, int *out_rows) {
   *out_rows = 24;
 }
 
-int mlx_tty_columns(void) {
+int mlx_tty_columns(int stream) {
   int columns, rows;
-  return window_of(STD_OUTPUT_HANDLE, &columns, &rows) ? columns : 0;
+  return window_of(stream == STDERR_FILENO ? STD_ERROR_HANDLE : STD_OUTPUT_HANDLE, &columns, &rows) ? columns
+                                                                                                    : 0;
 }
 
 bool mlx_tty_input_is_ready(int milliseconds) {

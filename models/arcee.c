@@ -29,17 +29,9 @@ static mlx_value_t arcee_layer(mlx_graph_t *g, const mlx_config_t *c, int layer,
   x = mlx_op_add(g, "after_attn", x, mlx_block_attention(g, c, layer, h));
   h = mlx_op_rmsnorm(g, "mlp_in", x, MLX_W("post_attention_layernorm"), c->norm_eps);
   h = mlx_op_linear_bias(g, "up", h, MLX_W("mlp.up_proj"), MLX_B("mlp.up_proj", c->mlp_bias));  // [M, ffn]
-  h = mlx_op_activate(g, "act", c->act, h);
+  h = mlx_op_activate(g, "act", c->act, NULL, h);
   h = mlx_op_linear_bias(g, "down", h, MLX_W("mlp.down_proj"), MLX_B("mlp.down_proj", c->mlp_bias));
   return mlx_op_add(g, "out", x, h);
-}
-
-static mlx_value_t arcee_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
-  const mlx_config_t *c = &model->config;
-  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
-  for (int layer = 0; layer < c->layers; ++layer) x = arcee_layer(g, c, layer, x);
-  mlx_op_scope(g, "%s", "");
-  return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
 }
 
 static const char *const arcee_types[] = {"arcee", NULL};
@@ -49,6 +41,5 @@ const mlx_arch_t mlx_arch_arcee = {
     .gguf_types = arcee_types,
     MLX_TENSORS(arcee_tensors),
     .read_config = arcee_read_config,
-    .forward = arcee_forward,
-    .head = mlx_block_head,
+    .layer = arcee_layer,
 };

@@ -33,6 +33,21 @@ typedef enum mlx_fused_part {
   MLX_FUSED_ODD_ROWS,
 } mlx_fused_part_t;
 
+// The layers that have a weight.
+typedef enum mlx_rule_layers {
+  MLX_ALL_LAYERS = 0,
+  MLX_RECURRENT_LAYERS,
+  MLX_ATTENTION_LAYERS,
+  MLX_MLP_LAYERS,      // those with an MLP only, which is no mixture
+  MLX_DENSE_LAYERS,    // with an MLP
+  MLX_EXPERT_LAYERS,   // with a mixture of experts
+  MLX_MIXTURE_LAYERS,  // those that config.mixture lists
+  MLX_LATER_LAYERS,    // all but the first
+} mlx_rule_layers_t;
+
+// The stored row of row |row| of a weight whose rows are some rows of a fused tensor.
+typedef int64_t (*mlx_picked_row_t)(const mlx_config_t *config, int64_t row);
+
 // One weight of an architecture and its name in each format. "%d" in a name stands for the layer; a rule
 // without it describes one tensor of the whole model.
 typedef struct mlx_tensor_rule {
@@ -41,12 +56,19 @@ typedef struct mlx_tensor_rule {
   int rank;
   uint32_t dims[MLX_MAX_RANK];                  // MLX_DIM or MLX_HEADS
   bool (*present)(const mlx_config_t *config);  // NULL: always present
-  mlx_row_order_t gguf_order, hf_order;         // how each format stores the rows
-  const char *hf_stored;           // name of the tensor in Hugging Face files, if it is not hf_name
-  mlx_fused_part_t hf_fused_part;  // the part of that tensor
-  bool hf_stacked;                 // Hugging Face has one tensor per index of the first dimension: "%e"
-  const char *mlx_name;            // name of the single stacked tensor in MLX directories
+  mlx_rule_layers_t layers;
+  bool squeezed;  // Hugging Face and MLX store one more dimension, of 1, after the first
+  bool flat;      // of a vector: GGUF stores its numbers as a matrix
+  mlx_row_order_t gguf_order, hf_order;  // how each format stores the rows
+  const char *hf_stored;                 // name of the tensor in Hugging Face files, if it is not hf_name
+  mlx_fused_part_t hf_fused_part;        // the part of that tensor
+  mlx_picked_row_t hf_row, gguf_row;  // of a matrix: rows of a tensor with |fused_rows| rows; NULL: all rows
+  uint32_t fused_rows;                // MLX_DIM
+  bool hf_stacked;                    // Hugging Face has one tensor per index of the first dimension: "%e"
+  const char *mlx_name;    // name in MLX directories, if it differs; of a stacked weight as one tensor
   double hf_value_offset;  // Hugging Face stores value - hf_value_offset, as norms with (1 + weight) do
+  // Hugging Face stores row |row| of a matrix without this factor; NULL: 1. GGUF stores the product.
+  double (*hf_row_factor)(const mlx_config_t *config, int64_t row);
 } mlx_tensor_rule_t;
 
 // Extents for the dims of a rule: a config field, or that many heads times head_dim. Encoded as the offset of
@@ -74,10 +96,13 @@ typedef struct mlx_arch {
   const char *const *ignored;  // name endings: buffers that hold no learned values
   const char *const *unused;   // name beginnings: weights that token-by-token decoding does not use
   mlx_status_t (*read_config)(const mlx_source_t *source, mlx_config_t *out_config);
-  // The network as calls of graph/ops.h. |tokens| are the token ids [M] of a step. Returns the hidden states
-  // [M, hidden] after the final norm.
+  // One layer as calls of graph/ops.h, from hidden states [M, hidden] to hidden states.
+  mlx_value_t (*layer)(mlx_graph_t *graph, const mlx_config_t *config, int layer, mlx_value_t x);
+  // The network: |tokens| are the token ids [M] of a step. Returns the hidden states [M, hidden] after the
+  // final norm. NULL: mlx_block_forward, the embedding, |layer| for each layer, and an RMSNorm.
   mlx_value_t (*forward)(mlx_graph_t *graph, const mlx_model_t *model, mlx_value_t tokens);
   // The LM head, from the hidden states of each sequence's last token to logits [sequences, vocab].
+  // NULL: mlx_block_head. Of an encoder: its class head, from pooled rows to scores; NULL: it has none.
   mlx_value_t (*head)(mlx_graph_t *graph, const mlx_model_t *model, mlx_value_t hidden);
 } mlx_arch_t;
 

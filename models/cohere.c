@@ -65,5 +65,4 @@ const mlx_arch_t mlx_arch_cohere = {
     MLX_TENSORS(cohere_tensors),
     .read_config = cohere_read_config,
     .forward = cohere_forward,
-    .head = mlx_block_head,
 };

@@ -49,5 +49,4 @@ const mlx_arch_t mlx_arch_cohere2 = {
     MLX_TENSORS(cohere2_tensors),
     .read_config = cohere2_read_config,
     .forward = cohere2_forward,
-    .head = mlx_block_head,
 };

@@ -6,18 +6,23 @@
 #include "graph/ops.h"
 
 #define MLX_MAX_LAYERS 1024
+#define MLX_MAX_DENSE 2    // layers after the pool
+#define MLX_NO_HEAD_DIM 8  // head_dim of a model without attention, which has one head; no layer uses it
 
 typedef struct mlx_config {
   int64_t layers;
-  int64_t hidden;    // width of the residual stream
-  int64_t ffn;       // width inside the MLP
-  int64_t heads;     // query heads
-  int64_t kv_heads;  // key and value heads; divides heads
+  int64_t draft_layers;  // layers after these, which only speculative decoding uses
+  int64_t hidden;        // width of the residual stream
+  int64_t ffn;           // width inside the MLP
+  int64_t heads;         // query heads
+  int64_t kv_heads;      // key and value heads; divides heads
   int64_t head_dim;
   int64_t vocab;
   int64_t context;  // context length the model was trained for
   double norm_eps;
-  bool tied_head;  // the LM head shares the embedding table
+  bool norm_centered;  // LayerNorm in an architecture that has RMSNorm or LayerNorm
+  bool whole_norms;    // the file has whole norm weights where Hugging Face's files have weight - 1
+  bool tied_head;      // the LM head shares the embedding table
 
   // Extents of tensor rules that follow from the sizes above.
   int64_t qkv_width;      // (heads + 2 * kv_heads) * head_dim, for a fused q, k and v
@@ -25,16 +30,25 @@ typedef struct mlx_config {
   int64_t one;            // 1, for a matrix with one row
 
   // Mixture of experts.
-  int64_t experts;                // per layer
-  int64_t experts_used;           // per token
-  int64_t expert_ffn;             // width inside one expert
-  int64_t shared_ffn;             // width inside the expert that every token uses
-  bool experts_sum_to_one;        // the weights of a token's experts are normalised to sum to 1
-  double gate_limit, gate_slope;  // as in mlx_experts_t
+  int64_t experts;                            // per layer
+  int64_t experts_used;                       // per token
+  int64_t expert_ffn;                         // width inside one expert
+  int64_t shared_ffn;                         // width inside the expert that every token uses
+  bool experts_sum_to_one;                    // the weights of a token's experts are normalised to sum to 1
+  double gate_limit, gate_slope;              // as in mlx_experts_t
+  bool sigmoid_scores;                        // the weights of experts are sigmoids, not a softmax
+  bool choice_bias;                           // a bias of the choice of experts
+  double expert_sum_eps, expert_scale;        // sum_eps and weight_scale of mlx_experts_t
+  int64_t expert_groups, expert_groups_used;  // 0 or 1: no groups
+  int64_t dense_layers;                       // layers with an MLP instead, the first ones
+  bool mixture[MLX_MAX_LAYERS];               // layers with a mixture, if any layers may have one
+  int64_t expert_hidden;                      // width of what the experts read and write, if it may differ
 
   mlx_act_t act;
-  bool q_bias, kv_bias, o_bias, mlp_bias;
-  bool parallel;  // attention and MLP read the same input and are added to it together
+  float act_numbers[MLX_MAX_LAYERS][MLX_ACT_NUMBERS];  // of an activation with numbers, as in mlx_op_activate
+  bool q_bias, kv_bias, o_bias, mlp_bias, head_bias;
+  bool fused_mlp;  // gate and up of the shared expert are one matrix
+  bool parallel;   // attention and MLP read the same input and are added to it together
   double embed_scale, residual_scale, logit_scale;  // factors; residual: of each sublayer's output
   double logit_softcap;                             // 0: none
 
@@ -48,6 +62,36 @@ typedef struct mlx_config {
   bool windowed[MLX_MAX_LAYERS];  // layers with sliding-window attention
   double query_scale_beta;        // queries are scaled by 1 + beta * log(1 + floor(position / period))
   int64_t query_scale_period;     // 0: no scaling
+
+  // Recurrent layers.
+  bool recurrent[MLX_MAX_LAYERS];  // layers without attention; their KV heads are not stored
+  bool mlp_only[MLX_MAX_LAYERS];   // layers with an MLP or a mixture instead of attention
+  int64_t conv_taps, conv_width;   // of the convolution: taps and channels
+  bool conv_bias;
+  int64_t conv_in_width;                 // rows of the input projection of LFM2 (3 * hidden) and of Mamba 2
+  mlx_delta_t delta;                     // of the gated delta rule
+  int64_t gated_heads;                   // 2 * heads, for queries with a gate
+  int64_t delta_qkvz, delta_ba;          // rows of Qwen3-Next's fused projections
+  mlx_scan_t scan;                       // of Mamba 2
+  int64_t scan_norm_groups;              // heads are normalised in so many groups; 0: no norm
+  bool scan_norm_first;                  // the norm is before the gate
+  bool scan_in_bias, scan_out_bias;      // of the input and of the output projection
+  double scan_in_scale, scan_scales[5];  // factors of the input, and of z, x, B, C and dt
+  double key_scale, attention_in_scale, attention_out_scale, scan_out_scale;  // Falcon-H1
+  double gate_scale, down_scale;                                              // of its MLP
+
+  // Encoders.
+  bool encoder;           // attention sees whole texts, and each text gives one vector
+  mlx_pooling_t pooling;  // how
+  bool normalize;         // that vector gets the Euclidean norm 1
+  bool headless;          // a decoder without an LM head: its files are those of an embedding model
+  size_t dense_count;     // layers of the pooled vector, without biases and activations
+  int64_t dense_width[MLX_MAX_DENSE];  // of their outputs
+  int64_t positions;                   // that the table of learned positions has
+  int64_t position_rows;               // its rows in the file, which may begin with rows of no position
+  int64_t labels;     // scores of a text that the class head gives; 0: there is no class head
+  int64_t distances;  // buckets of distances that a bias of attention scores depends on
+  int64_t types;      // of tokens; 0 and 1: all tokens have the same type
 
   // Rotary positions.
   mlx_rope_t rope;

@@ -21,6 +21,5 @@ const mlx_arch_t mlx_arch_ernie4_5 = {
     .gguf_types = ernie4_5_types,
     MLX_TENSORS(ernie4_5_tensors),
     .read_config = ernie4_5_read_config,
-    .forward = mlx_llama_forward,
-    .head = mlx_block_head,
+    .layer = mlx_llama_layer,
 };

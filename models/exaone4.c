@@ -38,14 +38,6 @@ static mlx_value_t exaone4_layer(mlx_graph_t *g, const mlx_config_t *c, int laye
   return mlx_op_add(g, "out", x, h);
 }
 
-static mlx_value_t exaone4_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
-  const mlx_config_t *c = &model->config;
-  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
-  for (int layer = 0; layer < c->layers; ++layer) x = exaone4_layer(g, c, layer, x);
-  mlx_op_scope(g, "%s", "");
-  return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
-}
-
 static const char *const exaone4_types[] = {"exaone4", NULL};
 
 const mlx_arch_t mlx_arch_exaone4 = {
@@ -53,6 +45,5 @@ const mlx_arch_t mlx_arch_exaone4 = {
     .gguf_types = exaone4_types,
     MLX_TENSORS(exaone4_tensors),
     .read_config = exaone4_read_config,
-    .forward = exaone4_forward,
-    .head = mlx_block_head,
+    .layer = exaone4_layer,
 };

@@ -39,6 +39,5 @@ const mlx_arch_t mlx_arch_gemma = {
     .gguf_types = gemma_types,
     MLX_TENSORS(gemma_tensors),
     .read_config = gemma_read_config,
-    .forward = mlx_llama_forward,
-    .head = mlx_block_head,
+    .layer = mlx_llama_layer,
 };

@@ -33,7 +33,7 @@ static mlx_status_t gemma2_read_config(const mlx_source_t *source, mlx_config_t 
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
 }
 
-static mlx_value_t gemma2_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
+mlx_value_t mlx_gemma2_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
   mlx_op_scope(g, "layer%d", layer);
   mlx_value_t h = mlx_op_rmsnorm(g, "attn_in", x, MLX_W("input_layernorm"), c->norm_eps);
   h = mlx_block_attention(g, c, layer, h);
@@ -45,14 +45,6 @@ static mlx_value_t gemma2_layer(mlx_graph_t *g, const mlx_config_t *c, int layer
   return mlx_op_add(g, "out", x, h);
 }
 
-mlx_value_t mlx_gemma2_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
-  const mlx_config_t *c = &model->config;
-  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
-  for (int layer = 0; layer < c->layers; ++layer) x = gemma2_layer(g, c, layer, x);
-  mlx_op_scope(g, "%s", "");
-  return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
-}
-
 static const char *const gemma2_types[] = {"gemma2", NULL};
 
 const mlx_arch_t mlx_arch_gemma2 = {
@@ -60,6 +52,5 @@ const mlx_arch_t mlx_arch_gemma2 = {
     .gguf_types = gemma2_types,
     MLX_TENSORS(gemma2_tensors),
     .read_config = gemma2_read_config,
-    .forward = mlx_gemma2_forward,
-    .head = mlx_block_head,
+    .layer = mlx_gemma2_layer,
 };

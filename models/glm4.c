@@ -39,14 +39,6 @@ static mlx_value_t glm4_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, 
   return mlx_op_add(g, "out", x, h);
 }
 
-static mlx_value_t glm4_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
-  const mlx_config_t *c = &model->config;
-  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
-  for (int layer = 0; layer < c->layers; ++layer) x = glm4_layer(g, c, layer, x);
-  mlx_op_scope(g, "%s", "");
-  return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
-}
-
 static const char *const glm4_types[] = {"glm4", NULL};
 
 const mlx_arch_t mlx_arch_glm4 = {
@@ -54,6 +46,5 @@ const mlx_arch_t mlx_arch_glm4 = {
     .gguf_types = glm4_types,
     MLX_TENSORS(glm4_tensors),
     .read_config = glm4_read_config,
-    .forward = glm4_forward,
-    .head = mlx_block_head,
+    .layer = glm4_layer,
 };

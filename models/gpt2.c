@@ -58,7 +58,7 @@ static mlx_value_t gpt2_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, 
 
   h = mlx_op_layernorm(g, "mlp_in", x, W("ln_2"), B("ln_2"), c->norm_eps);
   h = mlx_op_linear_bias(g, "up", h, W("mlp.c_fc"), B("mlp.c_fc"));  // [M, ffn]
-  h = mlx_op_activate(g, "act", c->act, h);
+  h = mlx_op_activate(g, "act", c->act, NULL, h);
   h = mlx_op_linear_bias(g, "down", h, W("mlp.c_proj"), B("mlp.c_proj"));
   return mlx_op_add(g, "out", x, h);
 }

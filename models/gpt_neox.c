@@ -67,7 +67,7 @@ static mlx_value_t gpt_neox_layer(mlx_graph_t *g, const mlx_config_t *c, int lay
   h = mlx_op_layernorm(g, "mlp_in", c->parallel ? x : after, W("post_attention_layernorm"),
                        B("post_attention_layernorm"), c->norm_eps);
   h = mlx_op_linear_bias(g, "up", h, W("mlp.dense_h_to_4h"), B("mlp.dense_h_to_4h"));  // [M, ffn]
-  h = mlx_op_activate(g, "act", c->act, h);
+  h = mlx_op_activate(g, "act", c->act, NULL, h);
   h = mlx_op_linear_bias(g, "down", h, W("mlp.dense_4h_to_h"), B("mlp.dense_4h_to_h"));
   return mlx_op_add(g, "out", after, h);
 }

@@ -79,14 +79,6 @@ static mlx_value_t gpt_oss_layer(mlx_graph_t *g, const mlx_config_t *c, int laye
   return mlx_op_add(g, "out", x, gpt_oss_experts(g, c, layer, h));
 }
 
-static mlx_value_t gpt_oss_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
-  const mlx_config_t *c = &model->config;
-  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
-  for (int layer = 0; layer < c->layers; ++layer) x = gpt_oss_layer(g, c, layer, x);
-  mlx_op_scope(g, "%s", "");
-  return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
-}
-
 static const char *const gpt_oss_types[] = {"gpt_oss", NULL};
 static const char *const gpt_oss_gguf_types[] = {"gpt-oss", NULL};
 
@@ -95,6 +87,5 @@ const mlx_arch_t mlx_arch_gpt_oss = {
     .gguf_types = gpt_oss_gguf_types,
     MLX_TENSORS(gpt_oss_tensors),
     .read_config = gpt_oss_read_config,
-    .forward = gpt_oss_forward,
-    .head = mlx_block_head,
+    .layer = gpt_oss_layer,
 };

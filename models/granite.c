@@ -20,6 +20,5 @@ const mlx_arch_t mlx_arch_granite = {
     .gguf_types = granite_types,
     MLX_TENSORS(granite_tensors),
     .read_config = granite_read_config,
-    .forward = mlx_llama_forward,
-    .head = mlx_block_head,
+    .layer = mlx_llama_layer,
 };

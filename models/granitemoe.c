@@ -47,14 +47,6 @@ static mlx_value_t granitemoe_layer(mlx_graph_t *g, const mlx_config_t *c, int l
   return mlx_op_add(g, "out", x, mlx_op_scale(g, "mlp_scaled", h, c->residual_scale));
 }
 
-static mlx_value_t granitemoe_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
-  const mlx_config_t *c = &model->config;
-  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
-  for (int layer = 0; layer < c->layers; ++layer) x = granitemoe_layer(g, c, layer, x);
-  mlx_op_scope(g, "%s", "");
-  return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
-}
-
 static const char *const granitemoe_types[] = {"granitemoe", NULL};
 
 const mlx_arch_t mlx_arch_granitemoe = {
@@ -62,6 +54,5 @@ const mlx_arch_t mlx_arch_granitemoe = {
     .gguf_types = granitemoe_types,
     MLX_TENSORS(granitemoe_tensors),
     .read_config = granitemoe_read_config,
-    .forward = granitemoe_forward,
-    .head = mlx_block_head,
+    .layer = granitemoe_layer,
 };

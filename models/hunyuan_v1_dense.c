@@ -21,7 +21,7 @@ static mlx_status_t hunyuan_v1_dense_read_config(const mlx_source_t *source, mlx
   return mlx_read_rope(source, &(mlx_rope_fields_t){.alpha = "alpha"}, c, &c->rope);
 }
 
-static mlx_value_t hunyuan_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
+mlx_value_t mlx_hunyuan_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
   const mlx_attention_t attention = mlx_attention_of(c, layer);
   mlx_qkv_t p = mlx_block_qkv(g, c, layer, h);
   p.q = mlx_op_rope(g, "q_rope", p.q, c->head_dim, &c->rope);
@@ -35,17 +35,9 @@ static mlx_value_t hunyuan_attention(mlx_graph_t *g, const mlx_config_t *c, int 
 static mlx_value_t hunyuan_v1_dense_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
   mlx_op_scope(g, "layer%d", layer);
   mlx_value_t h = mlx_op_rmsnorm(g, "attn_in", x, MLX_W("input_layernorm"), c->norm_eps);
-  x = mlx_op_add(g, "after_attn", x, hunyuan_attention(g, c, layer, h));
+  x = mlx_op_add(g, "after_attn", x, mlx_hunyuan_attention(g, c, layer, h));
   h = mlx_op_rmsnorm(g, "mlp_in", x, MLX_W("post_attention_layernorm"), c->norm_eps);
   return mlx_op_add(g, "out", x, mlx_block_gated_mlp(g, c, layer, h));
-}
-
-static mlx_value_t hunyuan_v1_dense_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
-  const mlx_config_t *c = &model->config;
-  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
-  for (int layer = 0; layer < c->layers; ++layer) x = hunyuan_v1_dense_layer(g, c, layer, x);
-  mlx_op_scope(g, "%s", "");
-  return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
 }
 
 static const char *const hunyuan_v1_dense_types[] = {"hunyuan_v1_dense", NULL};
@@ -56,6 +48,5 @@ const mlx_arch_t mlx_arch_hunyuan_v1_dense = {
     .gguf_types = hunyuan_v1_dense_gguf_types,
     MLX_TENSORS(hunyuan_v1_dense_tensors),
     .read_config = hunyuan_v1_dense_read_config,
-    .forward = hunyuan_v1_dense_forward,
-    .head = mlx_block_head,
+    .layer = hunyuan_v1_dense_layer,
 };

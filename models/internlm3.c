@@ -23,6 +23,5 @@ const mlx_arch_t mlx_arch_internlm3 = {
     .gguf_types = internlm3_gguf_types,
     MLX_TENSORS(internlm3_tensors),
     .read_config = internlm3_read_config,
-    .forward = mlx_llama_forward,
-    .head = mlx_block_head,
+    .layer = mlx_llama_layer,
 };

@@ -19,7 +19,7 @@ static mlx_status_t llama_read_config(const mlx_source_t *source, mlx_config_t *
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
 }
 
-static mlx_value_t llama_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
+mlx_value_t mlx_llama_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
   mlx_op_scope(g, "layer%d", layer);
   mlx_value_t h = mlx_op_rmsnorm(g, "attn_in", x, MLX_W("input_layernorm"), c->norm_eps);
   h = mlx_block_attention(g, c, layer, h);
@@ -27,14 +27,6 @@ static mlx_value_t llama_layer(mlx_graph_t *g, const mlx_config_t *c, int layer,
   h = mlx_op_rmsnorm(g, "mlp_in", x, MLX_W("post_attention_layernorm"), c->norm_eps);
   h = mlx_block_gated_mlp(g, c, layer, h);
   return mlx_op_add(g, "out", x, mlx_op_scale(g, "mlp_scaled", h, c->residual_scale));
-}
-
-mlx_value_t mlx_llama_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
-  const mlx_config_t *c = &model->config;
-  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
-  for (int layer = 0; layer < c->layers; ++layer) x = llama_layer(g, c, layer, x);
-  mlx_op_scope(g, "%s", "");
-  return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
 }
 
 static const char *const llama_types[] = {"llama", NULL};
@@ -45,6 +37,5 @@ const mlx_arch_t mlx_arch_llama = {
     .matches = llama_matches,
     MLX_TENSORS(llama_tensors),
     .read_config = llama_read_config,
-    .forward = mlx_llama_forward,
-    .head = mlx_block_head,
+    .layer = mlx_llama_layer,
 };

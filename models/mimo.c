@@ -24,6 +24,5 @@ const mlx_arch_t mlx_arch_mimo = {
     MLX_TENSORS(mimo_tensors),
     .unused = mimo_unused,
     .read_config = mimo_read_config,
-    .forward = mlx_llama_forward,
-    .head = mlx_block_head,
+    .layer = mlx_llama_layer,
 };

@@ -88,6 +88,5 @@ const mlx_arch_t mlx_arch_minicpm = {
     .gguf_types = minicpm_types,
     MLX_TENSORS(minicpm_tensors),
     .read_config = minicpm_read_config,
-    .forward = mlx_llama_forward,
-    .head = mlx_block_head,
+    .layer = mlx_llama_layer,
 };

@@ -43,14 +43,6 @@ static mlx_value_t ministral3_layer(mlx_graph_t *g, const mlx_config_t *c, int l
   return mlx_op_add(g, "out", x, mlx_block_gated_mlp(g, c, layer, h));
 }
 
-static mlx_value_t ministral3_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
-  const mlx_config_t *c = &model->config;
-  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
-  for (int layer = 0; layer < c->layers; ++layer) x = ministral3_layer(g, c, layer, x);
-  mlx_op_scope(g, "%s", "");
-  return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
-}
-
 static const char *const ministral3_types[] = {"ministral3", NULL};
 static const char *const ministral3_gguf_types[] = {"mistral3", NULL};
 
@@ -59,6 +51,5 @@ const mlx_arch_t mlx_arch_ministral3 = {
     .gguf_types = ministral3_gguf_types,
     MLX_TENSORS(ministral3_tensors),
     .read_config = ministral3_read_config,
-    .forward = ministral3_forward,
-    .head = mlx_block_head,
+    .layer = ministral3_layer,
 };

@@ -30,6 +30,5 @@ const mlx_arch_t mlx_arch_mistral = {
     .matches = mistral_matches,
     MLX_TENSORS(mistral_tensors),
     .read_config = mistral_read_config,
-    .forward = mlx_llama_forward,
-    .head = mlx_block_head,
+    .layer = mlx_llama_layer,
 };

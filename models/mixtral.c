@@ -52,14 +52,6 @@ static mlx_value_t mixtral_layer(mlx_graph_t *g, const mlx_config_t *c, int laye
   return mlx_op_add(g, "out", x, mixtral_experts(g, c, layer, h));
 }
 
-static mlx_value_t mixtral_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
-  const mlx_config_t *c = &model->config;
-  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
-  for (int layer = 0; layer < c->layers; ++layer) x = mixtral_layer(g, c, layer, x);
-  mlx_op_scope(g, "%s", "");
-  return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
-}
-
 static const char *const mixtral_types[] = {"mixtral", NULL};
 static const char *const mixtral_gguf_types[] = {"llama", NULL};
 
@@ -69,6 +61,5 @@ const mlx_arch_t mlx_arch_mixtral = {
     .matches = mixtral_matches,
     MLX_TENSORS(mixtral_tensors),
     .read_config = mixtral_read_config,
-    .forward = mixtral_forward,
-    .head = mlx_block_head,
+    .layer = mixtral_layer,
 };

@@ -23,9 +23,14 @@ typedef struct mlx_weight {
   mlx_tensor_t tensor;    // the stored bytes; for a quantized matrix its codes, with the dims of the matrix
   mlx_packing_t packing;  // how Hugging Face directories quantize it; the kind is usually MLX_NOT_PACKED
   mlx_row_order_t order;
-  int64_t order_head_dim;        // rows per head, for orders that depend on heads
-  mlx_fused_part_t fused_part;   // if set, tensor.size is the size of this part
+  int64_t order_head_dim;       // rows per head, for orders that depend on heads
+  mlx_fused_part_t fused_part;  // if set, tensor.size is the size of this part
+  // If set, the rows are rows of a larger tensor: row i is its row picked_row(config, i), and tensor.size is
+  // the size of these rows.
+  mlx_picked_row_t picked_row;
+  const mlx_config_t *config;    // of the model
   double value_offset;           // added to every stored value
+  float *row_factors;            // owned: factor of each row of a matrix; NULL: all are 1
   const mlx_tensor_t **parts;    // owned: the dims[0] tensors that are stacked; NULL: one tensor
   mlx_packing_t *part_packings;  // owned: how each part is quantized; NULL: not quantized
   unsigned roles;                // what the network uses it for (graph/roles.h); 0: unknown
@@ -46,6 +51,7 @@ struct mlx_model {
   int32_t **orders;  // owned: the column orders of GPTQ matrices, each once
   size_t order_count;
   int64_t kv_numbers;         // that the KV cache keeps for one position, all layers
+  int64_t recurrent_numbers;  // f32 numbers of the recurrent state of a sequence; 0: there is none
   int64_t window_kv_numbers;  // those of the layers with window pages (kernels/step.h); 0: there are none
 };
 

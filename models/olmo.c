@@ -62,5 +62,4 @@ const mlx_arch_t mlx_arch_olmo = {
     MLX_TENSORS(olmo_tensors),
     .read_config = olmo_read_config,
     .forward = olmo_forward,
-    .head = mlx_block_head,
 };

@@ -23,13 +23,15 @@ static mlx_value_t olmo2_attention(mlx_graph_t *g, const mlx_config_t *c, int la
   mlx_qkv_t p = mlx_block_qkv(g, c, layer, x);
   p.q = mlx_op_rmsnorm(g, "q_normed", p.q, MLX_W("self_attn.q_norm"), c->norm_eps);
   p.k = mlx_op_rmsnorm(g, "k_normed", p.k, MLX_W("self_attn.k_norm"), c->norm_eps);
-  p.q = mlx_op_rope(g, "q_rope", p.q, c->head_dim, rope);
-  p.k = mlx_op_rope(g, "k_rope", p.k, c->head_dim, rope);
+  if (!c->no_rope[layer]) {
+    p.q = mlx_op_rope(g, "q_rope", p.q, c->head_dim, rope);
+    p.k = mlx_op_rope(g, "k_rope", p.k, c->head_dim, rope);
+  }
   mlx_value_t h = mlx_op_attention(g, &attention, p.q, p.k, p.v);
   return mlx_block_output(g, c, layer, h);
 }
 
-static mlx_value_t olmo2_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
+mlx_value_t mlx_olmo2_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
   mlx_op_scope(g, "layer%d", layer);
   mlx_value_t h = olmo2_attention(g, c, layer, x);
   h = mlx_op_rmsnorm(g, "attn_out", h, MLX_W("post_attention_layernorm"), c->norm_eps);
@@ -37,14 +39,6 @@ static mlx_value_t olmo2_layer(mlx_graph_t *g, const mlx_config_t *c, int layer,
   h = mlx_block_gated_mlp(g, c, layer, x);
   h = mlx_op_rmsnorm(g, "mlp_out", h, MLX_W("post_feedforward_layernorm"), c->norm_eps);
   return mlx_op_add(g, "out", x, h);
-}
-
-mlx_value_t mlx_olmo2_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
-  const mlx_config_t *c = &model->config;
-  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
-  for (int layer = 0; layer < c->layers; ++layer) x = olmo2_layer(g, c, layer, x);
-  mlx_op_scope(g, "%s", "");
-  return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
 }
 
 static const char *const olmo2_types[] = {"olmo2", NULL};
@@ -55,6 +49,5 @@ const mlx_arch_t mlx_arch_olmo2 = {
     .matches = olmo2_matches,
     MLX_TENSORS(olmo2_tensors),
     .read_config = olmo2_read_config,
-    .forward = mlx_olmo2_forward,
-    .head = mlx_block_head,
+    .layer = mlx_olmo2_layer,
 };

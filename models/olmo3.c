@@ -30,6 +30,5 @@ const mlx_arch_t mlx_arch_olmo3 = {
     .matches = olmo3_matches,
     MLX_TENSORS(olmo3_tensors),
     .read_config = olmo3_read_config,
-    .forward = mlx_olmo2_forward,
-    .head = mlx_block_head,
+    .layer = mlx_olmo2_layer,
 };

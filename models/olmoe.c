@@ -48,14 +48,6 @@ static mlx_value_t olmoe_layer(mlx_graph_t *g, const mlx_config_t *c, int layer,
   return mlx_op_add(g, "out", x, mlx_block_experts(g, c, layer, h));
 }
 
-static mlx_value_t olmoe_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
-  const mlx_config_t *c = &model->config;
-  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
-  for (int layer = 0; layer < c->layers; ++layer) x = olmoe_layer(g, c, layer, x);
-  mlx_op_scope(g, "%s", "");
-  return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
-}
-
 static const char *const olmoe_types[] = {"olmoe", NULL};
 
 const mlx_arch_t mlx_arch_olmoe = {
@@ -63,6 +55,5 @@ const mlx_arch_t mlx_arch_olmoe = {
     .gguf_types = olmoe_types,
     MLX_TENSORS(olmoe_tensors),
     .read_config = olmoe_read_config,
-    .forward = olmoe_forward,
-    .head = mlx_block_head,
+    .layer = olmoe_layer,
 };

@@ -51,7 +51,7 @@ static mlx_value_t phi_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, m
       mlx_op_layernorm(g, "in", x, MLX_W("input_layernorm"), MLX_B("input_layernorm", true), c->norm_eps);
   mlx_value_t attended = phi_attention(g, c, layer, in);
   mlx_value_t h = mlx_op_linear_bias(g, "up", in, MLX_W("mlp.fc1"), MLX_B("mlp.fc1", true));  // [M, ffn]
-  h = mlx_op_activate(g, "act", c->act, h);
+  h = mlx_op_activate(g, "act", c->act, NULL, h);
   h = mlx_op_linear_bias(g, "down", h, MLX_W("mlp.fc2"), MLX_B("mlp.fc2", true));
   x = mlx_op_add(g, "after_attn", x, attended);
   return mlx_op_add(g, "out", x, h);

@@ -57,14 +57,6 @@ static mlx_value_t phi3_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, 
   return mlx_op_add(g, "out", x, mlx_block_fused_gated_mlp(g, c, layer, h));
 }
 
-static mlx_value_t phi3_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
-  const mlx_config_t *c = &model->config;
-  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
-  for (int layer = 0; layer < c->layers; ++layer) x = phi3_layer(g, c, layer, x);
-  mlx_op_scope(g, "%s", "");
-  return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
-}
-
 static const char *const phi3_types[] = {"phi3", NULL};
 
 const mlx_arch_t mlx_arch_phi3 = {
@@ -72,6 +64,5 @@ const mlx_arch_t mlx_arch_phi3 = {
     .gguf_types = phi3_types,
     MLX_TENSORS(phi3_tensors),
     .read_config = phi3_read_config,
-    .forward = phi3_forward,
-    .head = mlx_block_head,
+    .layer = phi3_layer,
 };

@@ -19,6 +19,5 @@ const mlx_arch_t mlx_arch_qwen2 = {
     .gguf_types = qwen2_types,
     MLX_TENSORS(qwen2_tensors),
     .read_config = qwen2_read_config,
-    .forward = mlx_llama_forward,
-    .head = mlx_block_head,
+    .layer = mlx_llama_layer,
 };

@@ -8,14 +8,7 @@ static const mlx_tensor_rule_t qwen2_moe_tensors[] = {
     MLX_RULES_ATTENTION(MLX_ROWS_AS_STORED),
     MLX_LAYER_NORM("post_attention_layernorm", "ffn_norm"),
     MLX_RULES_EXPERTS(MLX_DIM(expert_ffn)),
-    MLX_LAYER_MATRIX("mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight", MLX_DIM(shared_ffn),
-                     MLX_DIM(hidden)),
-    MLX_LAYER_MATRIX("mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight", MLX_DIM(shared_ffn),
-                     MLX_DIM(hidden)),
-    MLX_LAYER_MATRIX("mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight", MLX_DIM(hidden),
-                     MLX_DIM(shared_ffn)),
-    MLX_LAYER_MATRIX("mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight", MLX_DIM(one),
-                     MLX_DIM(hidden)),
+    MLX_RULES_SHARED_EXPERT,
     MLX_RULE_FINAL_NORM(),
     MLX_RULE_HEAD,
 };
@@ -25,29 +18,11 @@ static mlx_status_t qwen2_moe_read_config(const mlx_source_t *source, mlx_config
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_kv_heads = 16}, false, c));
   MLX_TRY(mlx_read_rms_eps(source, c));
-  MLX_TRY(mlx_read_expert_counts(source, c));
-  MLX_TRY(mlx_source_int(source, "moe_intermediate_size", ".expert_feed_forward_length", 1, 1 << 20,
-                         &c->expert_ffn, NULL));
-  MLX_TRY(mlx_source_int(source, "shared_expert_intermediate_size", ".expert_shared_feed_forward_length", 1,
-                         1 << 20, &c->shared_ffn, NULL));
-  MLX_TRY(mlx_read_expert_weights(source, false, c));
-  c->one = 1;
+  MLX_TRY(mlx_read_shared_experts(source, false, c));
   MLX_TRY(mlx_read_flag(source, "qkv_bias", "blk.0.attn_q.bias", true, &c->q_bias));
   c->kv_bias = c->q_bias;
   MLX_TRY(mlx_read_qwen_windows(source, c));
   return mlx_read_rope(source, &(mlx_rope_fields_t){0}, c, &c->rope);
-}
-
-static mlx_value_t qwen2_moe_mlp(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
-  mlx_value_t gate =
-      mlx_op_linear(g, "shared_gate", h, MLX_W("mlp.shared_expert.gate_proj"));  // [M, shared_ffn]
-  mlx_value_t up = mlx_op_linear(g, "shared_up", h, MLX_W("mlp.shared_expert.up_proj"));
-  mlx_value_t shared = mlx_op_gated(g, "shared_act", c->act, gate, up);
-  shared = mlx_op_linear(g, "shared_down", shared, MLX_W("mlp.shared_expert.down_proj"));
-  mlx_value_t weight =
-      mlx_op_sigmoid(g, "share", mlx_op_linear(g, "share_in", h, MLX_W("mlp.shared_expert_gate")));  // [M, 1]
-  shared = mlx_op_scale_rows(g, "shared", shared, weight);
-  return mlx_op_add(g, "mlp", mlx_block_experts(g, c, layer, h), shared);
 }
 
 static mlx_value_t qwen2_moe_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
@@ -55,15 +30,7 @@ static mlx_value_t qwen2_moe_layer(mlx_graph_t *g, const mlx_config_t *c, int la
   mlx_value_t h = mlx_op_rmsnorm(g, "attn_in", x, MLX_W("input_layernorm"), c->norm_eps);
   x = mlx_op_add(g, "after_attn", x, mlx_block_attention(g, c, layer, h));
   h = mlx_op_rmsnorm(g, "mlp_in", x, MLX_W("post_attention_layernorm"), c->norm_eps);
-  return mlx_op_add(g, "out", x, qwen2_moe_mlp(g, c, layer, h));
-}
-
-static mlx_value_t qwen2_moe_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
-  const mlx_config_t *c = &model->config;
-  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
-  for (int layer = 0; layer < c->layers; ++layer) x = qwen2_moe_layer(g, c, layer, x);
-  mlx_op_scope(g, "%s", "");
-  return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
+  return mlx_op_add(g, "out", x, mlx_block_shared_experts(g, c, layer, h));
 }
 
 static const char *const qwen2_moe_types[] = {"qwen2_moe", NULL};
@@ -74,6 +41,5 @@ const mlx_arch_t mlx_arch_qwen2_moe = {
     .gguf_types = qwen2_moe_gguf_types,
     MLX_TENSORS(qwen2_moe_tensors),
     .read_config = qwen2_moe_read_config,
-    .forward = qwen2_moe_forward,
-    .head = mlx_block_head,
+    .layer = qwen2_moe_layer,
 };

@@ -30,6 +30,5 @@ const mlx_arch_t mlx_arch_qwen3 = {
     .gguf_types = qwen3_types,
     MLX_TENSORS(qwen3_tensors),
     .read_config = qwen3_read_config,
-    .forward = mlx_llama_forward,
-    .head = mlx_block_head,
+    .layer = mlx_llama_layer,
 };

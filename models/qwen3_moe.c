@@ -35,14 +35,6 @@ static mlx_value_t qwen3_moe_layer(mlx_graph_t *g, const mlx_config_t *c, int la
   return mlx_op_add(g, "out", x, mlx_block_experts(g, c, layer, h));
 }
 
-static mlx_value_t qwen3_moe_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
-  const mlx_config_t *c = &model->config;
-  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
-  for (int layer = 0; layer < c->layers; ++layer) x = qwen3_moe_layer(g, c, layer, x);
-  mlx_op_scope(g, "%s", "");
-  return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
-}
-
 static const char *const qwen3_moe_types[] = {"qwen3_moe", NULL};
 static const char *const qwen3_moe_gguf_types[] = {"qwen3moe", NULL};
 
@@ -51,6 +43,5 @@ const mlx_arch_t mlx_arch_qwen3_moe = {
     .gguf_types = qwen3_moe_gguf_types,
     MLX_TENSORS(qwen3_moe_tensors),
     .read_config = qwen3_moe_read_config,
-    .forward = qwen3_moe_forward,
-    .head = mlx_block_head,
+    .layer = qwen3_moe_layer,
 };

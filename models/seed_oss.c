@@ -30,6 +30,5 @@ const mlx_arch_t mlx_arch_seed_oss = {
     .gguf_types = seed_oss_types,
     MLX_TENSORS(seed_oss_tensors),
     .read_config = seed_oss_read_config,
-    .forward = mlx_llama_forward,
-    .head = mlx_block_head,
+    .layer = mlx_llama_layer,
 };

@@ -15,7 +15,7 @@ static mlx_status_t read_no_rope_layers(const mlx_source_t *source, mlx_config_t
   }
   for (int64_t i = 0; i < c->layers; ++i) {
     double has_rope = (i + 1) % interval != 0;
-    if (listed) MLX_TRY(mlx_source_number_at(source, "no_rope_layers", (size_t)i, &has_rope));
+    if (listed) MLX_TRY(mlx_source_number_at(source, "no_rope_layers", NULL, (size_t)i, &has_rope));
     c->no_rope[i] = has_rope == 0.0;
   }
   return NULL;
@@ -50,6 +50,5 @@ const mlx_arch_t mlx_arch_smollm3 = {
     .gguf_types = smollm3_types,
     MLX_TENSORS(smollm3_tensors),
     .read_config = smollm3_read_config,
-    .forward = mlx_llama_forward,
-    .head = mlx_block_head,
+    .layer = mlx_llama_layer,
 };

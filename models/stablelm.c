@@ -74,5 +74,4 @@ const mlx_arch_t mlx_arch_stablelm = {
     MLX_TENSORS(stablelm_tensors),
     .read_config = stablelm_read_config,
     .forward = stablelm_forward,
-    .head = mlx_block_head,
 };

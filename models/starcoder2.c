@@ -34,7 +34,7 @@ static mlx_value_t starcoder2_layer(mlx_graph_t *g, const mlx_config_t *c, int l
   h = mlx_op_layernorm(g, "mlp_in", x, MLX_W("post_attention_layernorm"),
                        MLX_B("post_attention_layernorm", true), c->norm_eps);
   h = mlx_op_linear_bias(g, "up", h, MLX_W("mlp.c_fc"), MLX_B("mlp.c_fc", c->mlp_bias));  // [M, ffn]
-  h = mlx_op_activate(g, "act", c->act, h);
+  h = mlx_op_activate(g, "act", c->act, NULL, h);
   h = mlx_op_linear_bias(g, "down", h, MLX_W("mlp.c_proj"), MLX_B("mlp.c_proj", c->mlp_bias));
   return mlx_op_add(g, "out", x, h);
 }
@@ -56,5 +56,4 @@ const mlx_arch_t mlx_arch_starcoder2 = {
     MLX_TENSORS(starcoder2_tensors),
     .read_config = starcoder2_read_config,
     .forward = starcoder2_forward,
-    .head = mlx_block_head,
 };

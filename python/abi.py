@@ -17,7 +17,7 @@ def strip(text):
     """Removes comments, the preprocessor's lines, extern "C" and attributes."""
     text = re.sub(r"//[^\n]*", "", text)
     text = re.sub(r"^\s*#(?:[^\n]*\\\n)*[^\n]*", "", text, flags=re.M)
-    text = re.sub(r"\bMLX_(?:MUST_USE|NEVER_NULL)\b|\bMLX_PRINTF\([^)]*\)", "", text)
+    text = re.sub(r"\bMLXCEL_(?:MUST_USE|NEVER_NULL)\b|\bMLXCEL_PRINTF\([^)]*\)", "", text)
     text = re.sub(r'extern "C" \{', "", text)
     return re.sub(r"\n\}\s*(?=\n|$)", "\n", text)  # the brace of extern "C" is alone on its line
 
@@ -27,7 +27,7 @@ class Declarations:
         self.enums, self.structs, self.opaque, self.functions, self.constants = set(), {}, set(), {}, []
 
     def type_of(self, text):
-        """The ctypes name of a type without a variable's name: "const char *", "mlx_engine_t **", "size_t"."""
+        """The ctypes name of a type without a variable's name: "const char *", "mlxcel_engine_t **", "size_t"."""
         words = re.sub(r"\bconst\b", "", text).split()
         base, stars = words[0].rstrip("*"), text.count("*")
         if text.count("*") == 0 and base in SCALARS:
@@ -36,7 +36,7 @@ class Declarations:
             return "c_int"
         if stars == 0 and base in self.structs:
             return base
-        if stars == 0 and base in self.opaque:  # mlx_status_t is itself a pointer
+        if stars == 0 and base in self.opaque:  # mlxcel_status_t is itself a pointer
             return "c_void_p"
         if stars == 1 and base == "char" and text.lstrip().startswith("const"):
             return "c_char_p"
@@ -51,6 +51,10 @@ class Declarations:
             function = re.match(r"[^(]*\(\*(\w+)\)\(", statement)
             if function:
                 fields.append((function.group(1), "c_void_p"))
+                continue
+            private = re.match(r"(?:const )?struct \w+ \*(\w+)$", statement)
+            if private:  # a pointer to a struct that no installed header declares
+                fields.append((private.group(1), "c_void_p"))
                 continue
             base, names = re.match(r"((?:const )?\w+(?: const)?)\s*(.*)", statement).groups()
             for name in names.split(","):
@@ -68,7 +72,7 @@ class Declarations:
         self.enums.add(name)
 
     def add_function(self, statement):
-        found = re.match(r"(.*?[ *])(mlx_\w+)\((.*)\)$", statement)
+        found = re.match(r"(.*?[ *])(mlxcel_\w+)\((.*)\)$", statement)
         if not found:
             sys.exit(f"python/abi.py: not a declaration of a function: '{statement}'")
         result, name, parameters = found.groups()
@@ -100,7 +104,9 @@ def main():
     # mlxcel.h uses the types of the other headers, and status.h is used by all.
     for name in sorted(os.listdir(folder), key=lambda name: (name == "mlxcel.h", name != "status.h", name)):
         with open(os.path.join(folder, name), encoding="utf-8") as file:
-            declarations.read(strip(file.read()))
+            text = file.read()
+        declarations.constants += re.findall(r"^#define (MLXCEL_\w+) (\d+)\b", text, re.M)
+        declarations.read(strip(text))
     print('"""Written by python/abi.py from the headers of libmlxcel."""')
     print("from ctypes import Structure, c_bool, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p")
     print(f"\nLIBRARY = {library!r}\nVERSION = {version!r}")

@@ -1,21 +1,27 @@
 #!/usr/bin/env bash
 # ./build.sh check-env [linux-x86_64|linux-aarch64|windows-x86_64]: reports the tools that building for that platform (default: this
-# machine) needs, with the command that installs a missing one. It fetches and writes nothing.
+# machine) needs, with the command that installs a missing one. It fetches and writes nothing. With --required it prints only what
+# ./build.sh cannot do without and does not find, and one command that installs all of it.
 # Exit status 1 if a required tool is missing. `mlxcel doctor` checks what running mlxcel needs.
 set -euo pipefail
 
 failed=0
+required_only=0
+missing=()  # required tools that the package manager has
 
 report() {  # VERDICT SUBJECT TEXT [FIX]
+  if [ "$1" = FAIL ]; then failed=1; elif [ $required_only = 1 ]; then return; fi
   printf '%-4s  %-16s %s\n' "$1" "$2" "$3"
-  if [ -n "${4:-}" ]; then printf '      %-16s fix: %s\n' '' "$4"; fi
-  if [ "$1" = FAIL ]; then failed=1; fi
+  if [ -n "${4:-}" ] && [ $required_only = 0 ]; then printf '      %-16s fix: %s\n' '' "$4"; fi
 }
 
-# Prints the command that installs a package here. Columns: the subject, then its package for apt, dnf, pacman, zypper and apk.
-install_command() {  # SUBJECT
-  local row manager column=0 name
-  row=$(awk -v subject="$1" '$1 == subject {print; exit}' <<'END'
+# Prints the command that installs these tools here. Columns: the subject, then its package for apt, dnf, pacman, zypper and apk.
+install_command() {  # SUBJECT...
+  local manager column=1 names
+  for manager in apt-get dnf pacman zypper apk; do
+    column=$((column + 1))
+    command -v "$manager" >/dev/null || continue
+    names=$(awk -v column=$column -v subjects=" $* " 'index(subjects, " " $1 " ") && !seen[$column]++ {printf " %s", $column}' <<'END'
 cc               gcc                    gcc                     gcc                   gcc                     build-base
 c++              g++                    gcc-c++                 gcc                   gcc-c++                 build-base
 python3          python3                python3                 python                python3                 python3
@@ -30,33 +36,40 @@ zip              zip                    zip                     zip             
 readelf          binutils               binutils                binutils              binutils                binutils
 END
 )
-  for manager in apt-get dnf pacman zypper apk; do
-    column=$((column + 1))
-    command -v "$manager" >/dev/null || continue
-    name=$(awk -v column=$((column + 1)) '{print $column}' <<<"$row")
-    case $manager:$name in
-      *:- | *:) break ;;
-      pacman:*) echo "pacman -S $name" ;;
-      apk:*) echo "apk add $name" ;;
-      *) echo "$manager install $name" ;;
+    [ -n "$names" ] || break
+    case $manager in
+      pacman) echo "pacman -S$names" ;;
+      apk) echo "apk add$names" ;;
+      *) echo "$manager install$names" ;;
     esac
     return
   done
-  echo "install $1 with your system's package manager"
+  echo "install $* with your system's package manager"
+}
+
+fail() {  # SUBJECT TEXT
+  missing+=("$1")
+  report FAIL "$1" "$2" "$(install_command "$1")"
 }
 
 at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }
 
 # Checks that a program exists and, with a MINIMUM, that its version is not older.
-check_program() {  # VERDICT_IF_MISSING SUBJECT COMMAND WHY [VERSION [MINIMUM]]
+require() {  # SUBJECT COMMAND WHY [VERSION [MINIMUM]]
   local found
-  if ! found=$(command -v "$3"); then
-    report "$1" "$2" "$3 is not installed: $4" "$(install_command "$2")"
-  elif [ -n "${6:-}" ] && ! at_least "${5:-0}" "$6"; then
-    report "$1" "$2" "$found has version ${5:-unknown}; $6 or newer is needed: $4" "$(install_command "$2")"
+  if ! found=$(command -v "$2"); then
+    fail "$1" "$2 is not installed: $3"
+  elif [ -n "${5:-}" ] && ! at_least "${4:-0}" "$5"; then
+    fail "$1" "$found has version ${4:-unknown}; $5 or newer is needed: $3"
   else
-    report OK "$2" "$found${5:+, version $5}"
+    report OK "$1" "$found${4:+, version $4}"
   fi
+}
+
+# A tool that only some commands of ./build.sh need.
+check_optional() {  # SUBJECT COMMAND WHY
+  local found
+  if found=$(command -v "$2"); then report OK "$1" "$found"; else report WARN "$1" "$2 is not installed: $3" "$(install_command "$1")"; fi
 }
 
 version_of() { "$@" 2>/dev/null | grep -oE '[0-9]+\.[0-9]+(\.[0-9]+)*' | head -n 1 || true; }
@@ -70,26 +83,36 @@ check_fetched() {  # SUBJECT COMMAND [VERSION MINIMUM]
   fi
 }
 
-check_build_tools() {
-  check_program FAIL cc "${CC:-cc}" 'needed to compile mlxcel' "$(version_of "${CC:-cc}" -dumpfullversion -dumpversion)"
-  check_program FAIL c++ c++ "IREE's configure step needs it"
-  check_program FAIL python3 python3 'needed for pip, which fetches tools' "$(version_of python3 --version)" 3.10
+check_required() {
+  local pip
+  require cc "${CC:-cc}" 'needed to compile mlxcel' "$(version_of "${CC:-cc}" -dumpfullversion -dumpversion)"
+  require c++ c++ "IREE's configure step needs it"
+  require python3 python3 'needed for pip, which fetches tools' "$(version_of python3 --version)" 3.10
   if command -v python3 >/dev/null; then
-    if python3 -m pip --version >/dev/null 2>&1; then
-      report OK pip "$(version_of python3 -m pip --version)"
+    pip=$(version_of python3 -m pip --version)
+    if [ -n "$pip" ]; then
+      report OK pip "$pip"
     else
-      report FAIL pip 'python3 has no pip, which fetches iree-compile, NVRTC and headers' "$(install_command pip)"
+      fail pip 'python3 has no pip, which fetches iree-compile, NVRTC and headers'
     fi
+  else
+    missing+=(pip)
   fi
-  check_program FAIL cargo cargo 'needed to fetch C sources that are published as crates' "$(version_of cargo --version)" 1.85
-  check_program FAIL tar tar 'needed to unpack sources'
-  check_program FAIL git git 'needed to apply third_party/iree.patch and to find release tags'
+  require cargo cargo 'needed to fetch C sources that are published as crates' "$(version_of cargo --version)" 1.65
+  require tar tar 'needed to unpack sources'
+  require git git 'needed to apply third_party/iree.patch and to find release tags'
+}
+
+print_command() { [ ${#missing[@]} -eq 0 ] || printf 'to install what is missing: %s\n' "$(install_command "${missing[@]}")"; }
+
+check_build_tools() {
+  check_required
   report OK zig './build.sh fetches a pinned one (PyPI ziglang)'
   check_fetched cmake cmake "$(version_of cmake --version)" 3.26
   check_fetched ninja ninja
-  check_program WARN clang clang './build.sh fuzz and peer need it'
-  check_program WARN readelf readelf './build.sh release checks the glibc version of packages with it'
-  check_program WARN zip zip './build.sh release packs the Windows packages with it'
+  check_optional clang clang './build.sh fuzz and peer need it'
+  check_optional readelf readelf './build.sh release checks the glibc version of packages with it'
+  check_optional zip zip './build.sh release packs the Windows packages with it'
   local free
   free=$(df -Pk . | awk 'NR == 2 {print int($4 / 1048576)}')
   if [ "${free:-0}" -ge 6 ]; then
@@ -105,11 +128,11 @@ check_cross_tools() {  # PLATFORM
       if command -v apt-get >/dev/null; then
         report OK qemu-aarch64 './build.sh test-aarch64 fetches it into build/ if it is missing'
       else
-        check_program WARN qemu-aarch64 qemu-aarch64-static 'needed to run the build here'
+        check_optional qemu-aarch64 qemu-aarch64-static 'needed to run the build here'
       fi
       ;;
     windows-x86_64)
-      check_program WARN wine wine 'needed to run the build here'
+      check_optional wine wine 'needed to run the build here'
       ;;
   esac
 }
@@ -162,6 +185,12 @@ check_windows() {
 
 main() {
   local here platform
+  if [ "${1:-}" = --required ]; then
+    required_only=1
+    check_required
+    print_command
+    return $failed
+  fi
   case $(uname -s) in
     Linux) here=linux-$(uname -m) ;;
     MINGW* | MSYS* | CYGWIN*) here=windows-x86_64 ;;
@@ -185,6 +214,7 @@ main() {
     check_driver
   fi
   check_variables
+  print_command
   return $failed
 }
 

@@ -1,46 +1,23 @@
 # libmlxcel (shared and static), and what `cmake --install` puts in a prefix: the command, the library, its headers, the
 # pkg-config files, the CMake package, manual pages and completions. docs/library.md describes the result.
-#
-# The headers are the list of the public interface: exactly the functions that they declare are exported.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
-
-# ---- public headers ----------------------------------------------------------------------------------------------------
-# In the installed tree all headers lie in one folder: #include "base/status.h" becomes #include "status.h".
-
-set(public_headers runtime/mlxcel.h base/status.h grammar/grammar.h template/chat_formats.h template/conversation.h)
-set(installed_headers "")
-set(public_functions "")
-foreach(header ${public_headers})
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${header})
-  get_filename_component(name ${header} NAME)
-  file(READ ${CMAKE_SOURCE_DIR}/${header} text)
-  string(REGEX REPLACE "#include \"[a-z_]+/([a-z_]+\\.h)\"" "#include \"\\1\"" text "${text}")
-  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/include/mlxcel/${name} CONTENT "${text}" @ONLY)
-  list(APPEND installed_headers ${CMAKE_BINARY_DIR}/generated/include/mlxcel/${name})
-  # A declaration starts at the first column; the lines of a struct, of parameters and of a macro do not.
-  string(REGEX MATCHALL "\n[a-z][a-z0-9_ *]*[ *]mlx_[a-z0-9_]+\\(" declarations "${text}")
-  list(TRANSFORM declarations REPLACE ".*(mlx_[a-z0-9_]+)\\($" "\\1")
-  list(APPEND public_functions ${declarations})
-endforeach()
-list(SORT public_functions)
 
 # ---- the shared library ------------------------------------------------------------------------------------------------
 # The name has the major and the minor version: runtime/mlxcel.h states what a version may change.
 
 string(REGEX MATCH "^[0-9]+\\.[0-9]+\\.[0-9]+" library_version ${MLXCEL_VERSION})  # without a suffix such as -trial
 string(REGEX MATCH "^[0-9]+\\.[0-9]+" abi_version ${library_version})
-list(JOIN public_functions "\n" lines)
-file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/public.txt CONTENT "${lines}\n" @ONLY)
 if(WIN32)
+  list(TRANSFORM public_functions PREPEND "mlxcel_" OUTPUT_VARIABLE lines)
+  list(JOIN lines "\n" lines)
   set(exports ${CMAKE_BINARY_DIR}/generated/mlxcel.def)
   file(CONFIGURE OUTPUT ${exports} CONTENT "EXPORTS\n${lines}\n" @ONLY)
 else()
   set(exports ${CMAKE_BINARY_DIR}/generated/mlxcel.map)
-  list(JOIN public_functions ";\n    " lines)
-  file(CONFIGURE OUTPUT ${exports} CONTENT "MLXCEL_${abi_version} {\n  global:\n    ${lines};\n  local:\n    *;\n};\n" @ONLY)
+  file(CONFIGURE OUTPUT ${exports} CONTENT "MLXCEL_${abi_version} {\n  global:\n    mlxcel_*;\n  local:\n    *;\n};\n" @ONLY)
 endif()
-list(TRANSFORM public_functions PREPEND "-Wl,-u," OUTPUT_VARIABLE keep_public)
+list(TRANSFORM public_functions PREPEND "-Wl,-u,mlxcel_" OUTPUT_VARIABLE keep_public)
 
 # The libraries that a program which links libmlxcel.a needs too.
 set(static_libraries "-lm -ldl -lpthread")
@@ -50,17 +27,26 @@ typedef int mlx_translation_unit_is_not_empty;\n" @ONLY)
 add_library(mlxcel_shared SHARED ${CMAKE_BINARY_DIR}/generated/library.c)
 set_target_properties(mlxcel_shared PROPERTIES OUTPUT_NAME mlxcel VERSION ${library_version} SOVERSION ${abi_version}
   LINK_DEPENDS ${exports} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
-target_link_libraries(mlxcel_shared PRIVATE mlxcel_runtime)
+target_link_libraries(mlxcel_shared PRIVATE mlxcel_open mlxcel_compiler)
 if(WIN32)
   target_sources(mlxcel_shared PRIVATE ${exports})
 else()
   target_link_options(mlxcel_shared PRIVATE ${keep_public} -Wl,--version-script=${exports} -Wl,-z,defs)
 endif()
 
+# The shared library without the compiler: compiler/absent replaces it. It opens bundles only.
+if(NOT WIN32)
+  add_library(mlxcel_shared_runtime_only SHARED EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/generated/library.c)
+  set_target_properties(mlxcel_shared_runtime_only PROPERTIES OUTPUT_NAME mlxcel VERSION ${library_version} SOVERSION ${abi_version}
+    LINK_DEPENDS ${exports} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/runtime-only)
+  target_link_libraries(mlxcel_shared_runtime_only PRIVATE mlxcel_open mlxcel_compiler_absent)
+  target_link_options(mlxcel_shared_runtime_only PRIVATE ${keep_public} -Wl,--version-script=${exports} -Wl,-z,defs)
+endif()
+
 # ---- the static library ------------------------------------------------------------------------------------------------
 # One object file: all archives linked with -r, without unused sections. Then objcopy makes every symbol local that is not
-# public, so that a program may link its own copy of IREE, yyjson or libsodium. An empty library stands in for each system library, which -r
-# cannot link.
+# public, so that a program may link mlx-c, or its own copy of IREE, yyjson or libsodium. An empty library stands in for each
+# system library, which -r cannot link.
 
 if(NOT CMAKE_CROSSCOMPILING AND CMAKE_OBJCOPY AND CMAKE_SYSTEM_NAME STREQUAL Linux)
   set(empty ${CMAKE_BINARY_DIR}/generated/empty)
@@ -69,11 +55,11 @@ if(NOT CMAKE_CROSSCOMPILING AND CMAKE_OBJCOPY AND CMAKE_SYSTEM_NAME STREQUAL Lin
   endforeach()
   add_executable(mlxcel_object ${CMAKE_BINARY_DIR}/generated/library.c)
   set_target_properties(mlxcel_object PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/generated SUFFIX .o)
-  target_link_libraries(mlxcel_object PRIVATE mlxcel_runtime)
+  target_link_libraries(mlxcel_object PRIVATE mlxcel_open mlxcel_compiler)
   target_link_options(mlxcel_object PRIVATE -r -nostdlib -no-pie -L${empty} ${keep_public})
   set(static_library ${CMAKE_BINARY_DIR}/lib/libmlxcel.a)
-  add_custom_command(OUTPUT ${static_library} DEPENDS mlxcel_object ${CMAKE_BINARY_DIR}/generated/public.txt VERBATIM
-    COMMAND ${CMAKE_OBJCOPY} --strip-debug --keep-global-symbols=${CMAKE_BINARY_DIR}/generated/public.txt $<TARGET_FILE:mlxcel_object> ${CMAKE_BINARY_DIR}/generated/mlxcel.o
+  add_custom_command(OUTPUT ${static_library} DEPENDS mlxcel_object VERBATIM
+    COMMAND ${CMAKE_OBJCOPY} --strip-debug --wildcard --keep-global-symbol=mlxcel_* $<TARGET_FILE:mlxcel_object> ${CMAKE_BINARY_DIR}/generated/mlxcel.o
     COMMAND ${CMAKE_COMMAND} -E rm -f ${static_library}
     COMMAND ${CMAKE_AR} rcsD ${static_library} ${CMAKE_BINARY_DIR}/generated/mlxcel.o)
   add_custom_target(mlxcel_static ALL DEPENDS ${static_library})

@@ -256,7 +256,7 @@ run_release() {
   if [ $smoke -eq 1 ]; then
     fetch_model
     MLXCEL_CACHE=$release/cache MLXCEL_IREE_COMPILE=$iree_compile MLXCEL_NVRTC=$deps/nvrtc \
-      python3 tests/smoke_release.py "$release/tree/linux-$(uname -m)/bin/mlxcel" "$model" "$release" $(printf '%s\n' "${packages[@]}" | grep -E '\.(tar\.gz|zip)$')
-    MLXCEL_IREE_COMPILE=$iree_compile python3 tests/packages_test.py "$release/tree/linux-$(uname -m)" "$cmake" "$cc" "$deps" --made "$release"
+      python3 tests/release/smoke_release.py "$release/tree/linux-$(uname -m)/bin/mlxcel" "$model" "$release" $(printf '%s\n' "${packages[@]}" | grep -E '\.(tar\.gz|zip)$')
+    MLXCEL_IREE_COMPILE=$iree_compile python3 tests/release/packages_test.py "$release/tree/linux-$(uname -m)" "$cmake" "$cc" "$deps" --made "$release"
   fi
 }

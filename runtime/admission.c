@@ -81,8 +81,22 @@ static void preempt(mlx_scheduler_t *s, mlx_request_t *r) {
   ++s->stats.preemptions;
 }
 
+// The request that is preempted first; NULL if all that run are held.
+static mlx_request_t *find_victim(const mlx_scheduler_t *s) {
+  for (size_t i = s->running.count; i-- > 0;) {
+    if (!s->running.items[i]->held) return s->running.items[i];
+  }
+  return NULL;
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Joining
+
+void mlx_scheduler_resume(mlx_scheduler_t *s, mlx_request_t *r) {
+  r->state = MLX_REQUEST_RUNNING;
+  r->started = r->submitted;
+  mlx_request_list_insert(&s->running, r);
+}
 
 static mlx_status_t no_room_error(const mlx_scheduler_t *s) {
   const mlx_pool_counts_t counts = mlx_pool_counts(s->pages.pool);
@@ -95,7 +109,7 @@ static mlx_status_t no_room_error(const mlx_scheduler_t *s) {
 
 mlx_status_t mlx_scheduler_admit(mlx_scheduler_t *s) {
   while (s->waiting.count) {
-    mlx_request_t *r = s->waiting.items[0], *victim = mlx_request_list_last(&s->running);
+    mlx_request_t *r = s->waiting.items[0], *victim = find_victim(s);
     bool attached = false;
     if ((int64_t)s->running.count < s->options.max_running)
       MLX_TRY(mlx_request_attach(r, &s->pages, s->positions, (int64_t)s->running.count, &attached));
@@ -123,11 +137,11 @@ mlx_status_t mlx_scheduler_make_room(mlx_scheduler_t *s, mlx_request_t *r, size_
   for (;;) {
     MLX_TRY(mlx_request_grow(r, &s->pages, length, out_ok));
     if (*out_ok) return NULL;
-    if (s->running.count == 1) {
+    mlx_request_t *victim = find_victim(s);
+    if (s->running.count == 1 || !victim) {
       mlx_scheduler_finish(s, r, MLX_FINISH_ERROR, no_room_error(s));
       return NULL;
     }
-    mlx_request_t *victim = mlx_request_list_last(&s->running);
     preempt(s, victim);
     if (victim == r) return NULL;
   }

@@ -101,6 +101,15 @@ static mlx_status_t add_table(mlx_batch_t *batch, const mlx_batch_shape_t *shape
   return NULL;
 }
 
+static mlx_status_t add_states(mlx_batch_t *batch, const mlx_batch_shape_t *shape, int64_t rows) {
+  size_t at;
+  MLX_TRY(append(batch, (size_t)(2 * rows), &at));
+  memcpy(batch->words + at, shape->state_table, (size_t)(2 * rows) * sizeof *batch->words);
+  batch->words[MLX_STEP_STATES] = (int32_t)shape->states;
+  batch->words[MLX_STEP_AT_STATES] = (int32_t)at;
+  return NULL;
+}
+
 // Only the rows and entries that the step can read are passed.
 static mlx_status_t add_pages(mlx_batch_t *batch, const mlx_batch_shape_t *shape,
                               const mlx_segment_t *segments, size_t count, int32_t burst) {
@@ -116,8 +125,9 @@ static mlx_status_t add_pages(mlx_batch_t *batch, const mlx_batch_shape_t *shape
   batch->words[MLX_STEP_SLOT_COUNT] = (int32_t)rows;
   batch->words[MLX_STEP_SLOT_PAGES] = (int32_t)width;
   MLX_TRY(add_table(batch, shape, shape->pages, rows, width, MLX_STEP_AT_PAGES));
-  if (!shape->window_pages) return NULL;
-  return add_table(batch, shape, shape->window_table, rows, width, MLX_STEP_AT_WINDOW_PAGES);
+  if (shape->window_pages)
+    MLX_TRY(add_table(batch, shape, shape->window_table, rows, width, MLX_STEP_AT_WINDOW_PAGES));
+  return shape->states ? add_states(batch, shape, rows) : NULL;
 }
 
 static mlx_status_t add_header(mlx_batch_t *batch, const mlx_batch_shape_t *shape, size_t segment_count,

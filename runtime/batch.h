@@ -18,6 +18,8 @@ typedef struct mlx_batch_shape {
   const int32_t *pages;         // [slots][slot_pages]
   int64_t window_pages;         // of the KV pool; 0: a page has all layers
   const int32_t *window_table;  // [slots][slot_pages]; NULL without window pages
+  int64_t states;               // of the KV pool; 0: there are none
+  const int32_t *state_table;   // [slots][2]; NULL without states
 } mlx_batch_shape_t;
 
 typedef struct mlx_batch {

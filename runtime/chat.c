@@ -13,12 +13,15 @@
 #include "artifact/bundle.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_writer.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "runtime/mlxcel.h"
+#include "runtime/engine_internal.h"
+#include "runtime/rooms.h"
 #include "template/template.h"
 
 #define MAX_VARIABLES 64
+#define MAX_DEPTH 64  // of values in messages whose special tokens are marked
 
 struct mlx_chat {
   mlx_json_t json;
@@ -36,7 +39,8 @@ struct mlx_chat {
 static mlx_status_t read_chat(mlx_chat_t *chat, const char *name, const char *json, size_t length) {
   yyjson_val *templates, *key, *value;
   size_t index, count;
-  MLX_TRY(mlx_format(&chat->name, "%s: chat template", name));
+  // Servers show errors with this name to their clients, who must not learn the folder.
+  MLX_TRY(mlx_format(&chat->name, "%s: chat template", mlx_file_name(name).text));
   MLX_TRY(mlx_json_parse(chat->name, json, length, &chat->json));
   MLX_TRY(mlx_json_need(&chat->json, chat->json.root, "templates", &templates));
   if (!yyjson_is_obj(templates)) return mlx_json_error(&chat->json, "templates", "must be an object");
@@ -72,14 +76,18 @@ static mlx_status_t replace_template(const char *name, const char *source, size_
   mlx_json_t old = {0};
   char *tokens = NULL;
   mlx_text_t text = {0};
+  mlx_json_writer_t writer = {.out = &text};
   if (json) MLX_TRY(mlx_json_parse(name, json, length, &old));
   yyjson_val *known = old.root ? mlx_json_find(old.root, "tokens") : NULL;
   mlx_status_t status = NULL;
   if (known && !(tokens = yyjson_val_write(known, 0, NULL)))
     status = mlx_error(MLX_OUT_OF_MEMORY, "out of memory: %s", name);
-  mlx_text_puts(&text, "{\"templates\": {\"default\": ");
-  mlx_text_json_string(&text, source, source_length);
-  mlx_text_printf(&text, "}, \"tokens\": %s}", tokens ? tokens : "{}");
+  mlx_json_begin_object(&writer, NULL, MLX_JSON_ONE_LINE);
+  mlx_json_begin_object(&writer, "templates", MLX_JSON_ONE_LINE);
+  mlx_json_put_bytes(&writer, "default", source, source_length);
+  mlx_json_end(&writer);
+  mlx_json_put_raw(&writer, "tokens", tokens ? tokens : "{}", tokens ? strlen(tokens) : 2);
+  mlx_json_end(&writer);
   status = mlx_status_join(status, mlx_text_take(&text, out_json, out_length));
   mlx_text_clear(&text);
   free(tokens);
@@ -118,16 +126,6 @@ mlx_status_t mlx_chat_read_bundle(const char *path, char **out_json, size_t *out
                             : NULL;
   mlx_bundle_close(bundle);
   return status;
-}
-
-mlx_status_t mlx_chat_open_bundle(const char *path, mlx_chat_t **out_chat) {
-  char *text;
-  size_t length;
-  *out_chat = NULL;
-  MLX_TRY(mlx_chat_read_bundle(path, &text, &length));
-  mlx_status_t status = text ? mlx_chat_create(path, text, length, out_chat) : NULL;
-  mlx_free(text);
-  return status || *out_chat ? status : mlx_chat_missing_error(path);
 }
 
 void mlx_chat_free(mlx_chat_t *chat) {
@@ -230,7 +228,33 @@ static mlx_status_t alias_reasoning(yyjson_mut_doc *doc, yyjson_val *message, yy
   return ok ? NULL : mlx_error(MLX_OUT_OF_MEMORY, "out of memory: a message");
 }
 
-static mlx_status_t alias_messages(yyjson_val *messages, yyjson_mut_doc *doc) {
+// Marks the special tokens in all strings of |value| (tokenizer/plain_marks.h), except roles.
+static mlx_status_t mark_strings(const mlx_engine_t *engine, yyjson_mut_doc *doc, yyjson_mut_val *value,
+                                 int depth) {
+  yyjson_mut_val *key, *item;
+  size_t index, count;
+  if (depth > MAX_DEPTH)
+    return mlx_error(MLX_INVALID_INPUT, "messages: values are nested more than %d levels deep", MAX_DEPTH);
+  if (yyjson_mut_is_arr(value)) {
+    yyjson_mut_arr_foreach(value, index, count, item) MLX_TRY(mark_strings(engine, doc, item, depth + 1));
+  } else if (yyjson_mut_is_obj(value)) {
+    yyjson_mut_obj_foreach(value, index, count, key, item) {
+      if (!yyjson_mut_equals_str(key, "role")) MLX_TRY(mark_strings(engine, doc, item, depth + 1));
+    }
+  } else if (yyjson_mut_is_str(value)) {
+    mlx_text_t text = {0};
+    mlx_status_t status =
+        mlx_tokenizer_mark(engine->tokenizer, yyjson_mut_get_str(value), yyjson_mut_get_len(value), &text);
+    yyjson_mut_val *copy = status ? NULL : yyjson_mut_strncpy(doc, text.data, text.length);
+    if (!status && !copy) status = mlx_error(MLX_OUT_OF_MEMORY, "out of memory: a message");
+    if (!status) yyjson_mut_set_strn(value, yyjson_mut_get_str(copy), text.length);
+    mlx_text_clear(&text);
+    return status;
+  }
+  return NULL;
+}
+
+static mlx_status_t alias_messages(yyjson_val *messages, const mlx_engine_t *plain, yyjson_mut_doc *doc) {
   yyjson_mut_val *list = yyjson_mut_arr(doc), *copy;
   yyjson_val *message;
   size_t index, count;
@@ -239,6 +263,8 @@ static mlx_status_t alias_messages(yyjson_val *messages, yyjson_mut_doc *doc) {
     if (!yyjson_is_obj(message))
       return mlx_error(MLX_INVALID_INPUT, "messages: message %zu is not an object", index + 1);
     MLX_TRY(alias_reasoning(doc, message, &copy));
+    if (plain && !yyjson_equals_str(yyjson_obj_get(message, "role"), "assistant"))
+      MLX_TRY(mark_strings(plain, doc, copy, 0));
     if (!yyjson_mut_arr_append(list, copy)) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: messages");
   }
   yyjson_mut_doc_set_root(doc, list);
@@ -272,7 +298,7 @@ static mlx_status_t read_inputs(const mlx_chat_t *chat, const char *messages, si
   MLX_TRY(read_json("messages", messages, length, &in->given));
   in->aliased = yyjson_mut_doc_new(NULL);
   if (!in->aliased) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: messages");
-  MLX_TRY(alias_messages(yyjson_doc_get_root(in->given), in->aliased));
+  MLX_TRY(alias_messages(yyjson_doc_get_root(in->given), options->plain, in->aliased));
   in->messages = yyjson_mut_doc_imut_copy(in->aliased, NULL);
   if (!in->messages) return mlx_error(MLX_OUT_OF_MEMORY, "out of memory: messages");
   if (options->tools) {

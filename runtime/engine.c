@@ -3,16 +3,24 @@
 #include <string.h>
 
 #include "base/cpu.h"
+#include "base/fault.h"
 #include "base/gpu.h"
 #include "base/memory.h"
+#include "base/meter.h"
 #include "base/text.h"
 #include "grammar/vocabulary.h"
 #include "runtime/engine_internal.h"
 #include "runtime/prompt.h"
+#include "runtime/rooms.h"
+#include "runtime/scheduler.h"
 #include "runtime/variant.h"
+#include "tokenizer/open.h"
 
 #define MAX_JSON (256u << 20)  // bytes
-#ifndef MLXCEL_IREE_VERSION    // the IREE version that mlxcel is built with; "" if unknown
+#define GPU_PROMPT_CHUNK 256   // prompt tokens beside decodes: less than 30 ms for a 1B model on an H200
+#define CPU_PROMPT_CHUNK 64
+#define ENCODER_SEQUENCES 64  // texts of one step of an encoder, unless the caller chooses
+#ifndef MLXCEL_IREE_VERSION   // the IREE version that mlxcel is built with; "" if unknown
 #define MLXCEL_IREE_VERSION ""
 #endif
 
@@ -106,11 +114,14 @@ static mlx_stepper_options_t stepper_options(const mlx_engine_t *engine) {
   return (mlx_stepper_options_t){.device = engine->device,
                                  .program = engine->program,
                                  .variant = engine->variant,
+                                 .weights = engine->weights.data,
+                                 .whole = engine->manifest.embedding.encoder,
                                  .vocab = engine->manifest.vocab,
                                  .slots = engine->sizing.sequences,
                                  .slot_pages = engine->sizing.slot_pages,
                                  .pool_pages = engine->sizing.pool_pages,
-                                 .window_pages = engine->sizing.window_pages};
+                                 .window_pages = engine->sizing.window_pages,
+                                 .states = engine->sizing.states};
 }
 
 #define GPU_RESERVE ((uint64_t)256 << 20)  // bytes for temporary memory of the module and the driver
@@ -158,11 +169,18 @@ static mlx_status_t free_memory(const mlx_engine_t *engine, const mlx_model_part
 
 static mlx_sizing_request_t sizing_request(const mlx_engine_t *engine, const mlx_model_parts_t *parts,
                                            const mlx_engine_options_t *options) {
-  return (mlx_sizing_request_t){.name = parts->name,
-                                .model_context = engine->manifest.context,
-                                .context = options->context,
-                                .sequences = options->sequences,
-                                .memory = options->memory};
+  const int64_t most = engine->manifest.context, wanted = options->sequences;
+  mlx_sizing_request_t request = {.name = parts->name,
+                                  .model_context = most,
+                                  .context = options->context,
+                                  .sequences = wanted < 0 && wanted >= -MLX_MAX_SEQUENCES ? -wanted : wanted,
+                                  .memory = options->memory};
+  if (!engine->manifest.embedding.encoder) return request;
+  if (wanted <= 0) request.sequences = ENCODER_SEQUENCES;
+  // A server opens a chat model and an encoder with the same options: -c of the one may be above the limit of
+  // the other.
+  if (request.context > most) request.context = most;
+  return request;
 }
 
 // Chooses context, sequences and pages before anything is loaded. Fails if the model does not fit into the
@@ -174,6 +192,7 @@ static mlx_status_t choose_sizes(mlx_engine_t *engine, const mlx_model_parts_t *
   const int64_t step = v->steps[v->step_count - 1].tokens;
   request.page_bytes = (uint64_t)v->page_bytes;
   request.window_page_bytes = (uint64_t)v->window_page_bytes;
+  request.state_bytes = (uint64_t)v->recurrent_bytes;
   request.window_held = MLX_WINDOW_PAGES_HELD(v->window, step > v->burst ? step : v->burst);
   request.free_memory = UINT64_MAX;
   MLX_TRY(mlx_sizing_choose(&request, &engine->sizing));  // as if memory were not short
@@ -223,43 +242,50 @@ static mlx_status_t find_data(mlx_engine_t *engine, const mlx_model_parts_t *par
 }
 
 static mlx_status_t find_weights(mlx_engine_t *engine, const mlx_model_parts_t *parts, mlx_weights_t *out) {
-  const mlx_made_weights_t *made = parts->weights;
-  if (!made) return find_data(engine, parts, out);
-  if (mlx_device_kind(engine->device) == MLX_DEVICE_CPU || made->size > SIZE_MAX)
+  const mlx_weight_reader_t *reader = parts->weights;
+  if (!reader) return find_data(engine, parts, out);
+  if (mlx_device_kind(engine->device) == MLX_DEVICE_CPU || reader->size > SIZE_MAX)
     return mlx_error(MLX_INTERNAL, "%s: weights for a CPU must be in a file", parts->name);
-  set_sizes(engine, made->size, made->size_of, made->user);
-  out->size = (size_t)made->size;
-  out->workers = made->workers;
-  out->read = made->read;
-  out->reader = made->user;
+  set_sizes(engine, reader->size, reader->size_of, reader->user);
+  out->size = (size_t)reader->size;
+  out->reader = reader;
   return NULL;
 }
 
 // Maps the module and the weights: two files of the cache, or two views of the bundle. The bundle owns its
 // views.
-static mlx_status_t map_files(mlx_engine_t *engine, const mlx_model_parts_t *parts) {
+static mlx_status_t map_files(mlx_engine_t *engine, const mlx_model_parts_t *parts,
+                              const mlx_digest_watch_t *watch) {
   if (!engine->bundle) {
     MLX_TRY(mlx_map_file(parts->vmfb_path, &engine->vmfb));
     return parts->weights ? NULL : mlx_map_file(parts->weights_path, &engine->weights);
   }
   MLX_TRY(mlx_bundle_map(engine->bundle,
                          engine->level ? mlx_bundle_module(engine->level).text : engine->variant->module,
-                         &engine->vmfb));
-  return mlx_bundle_map(engine->bundle, engine->variant->weights, &engine->weights);
+                         NULL, &engine->vmfb));
+  return mlx_bundle_map(engine->bundle, engine->variant->weights, watch, &engine->weights);
 }
 
 static mlx_status_t load_program(mlx_engine_t *engine, const mlx_model_parts_t *parts,
                                  const mlx_engine_options_t *options) {
-  const mlx_digest_watch_t watch = {.on_bytes = options->on_verify, .user = options->user};
-  const mlx_digest_watch_t *previous = mlx_digest_set_watch(options->on_verify ? &watch : NULL);
-  mlx_status_t mapped = map_files(engine, parts);
-  mlx_digest_set_watch(previous);
+  mlx_meter_t meter;
+  mlx_meter_begin(&meter, options->report, "checking weights (at first use)", 0);
+  const mlx_digest_watch_t watch = mlx_meter_watch(&meter);
+  mlx_status_t mapped = map_files(engine, parts, &watch);
+  mlx_meter_end(&meter);
   MLX_TRY(mapped);
-  mlx_weights_t weights = {.name = MLX_WHOLE_ARCHIVE, .on_load = options->on_load, .user = options->user};
+  MLX_TRY(mlx_report_check(options->report));
+  mlx_meter_begin(&meter, options->report, "loading weights", 0);
+  mlx_weights_t weights = {.name = MLX_WHOLE_ARCHIVE,
+                           .on_load = watch.on_bytes,
+                           .user = &meter,
+                           .cancelled = mlx_report_cancelled(options->report)};
   MLX_TRY(find_weights(engine, parts, &weights));
   mlx_status_t status =
       mlx_program_load(engine->device, engine->vmfb.data, engine->vmfb.size, &weights, &engine->program);
+  mlx_meter_end(&meter);
   const mlx_code_t code = mlx_status_code(status);
+  if (code == MLX_CANCELLED) return status;
   status = mlx_status_annotate(status, "loading %s", parts->vmfb_path ? parts->vmfb_path : parts->name);
   if (code == MLX_OUT_OF_MEMORY)
     return mlx_status_hint(status, "the weights do not fit into memory: use a smaller model");
@@ -290,7 +316,8 @@ static mlx_status_t make_pool(mlx_engine_t *engine, const char *name) {
   const mlx_stepper_options_t options = stepper_options(engine);
   mlx_status_t status = mlx_engine_stepper_create(&options, &engine->stepper);
   if (status) return mlx_status_annotate(status, "loading %s", name);
-  return mlx_pool_create(sizing->pool_pages, sizing->window_pages, sizing->sequences, &engine->pool);
+  MLX_TRY(mlx_pool_create(sizing->pool_pages, sizing->window_pages, sizing->sequences, &engine->pool));
+  return sizing->states ? mlx_pool_add_states(engine->pool, sizing->states) : NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -299,8 +326,9 @@ static mlx_status_t make_pool(mlx_engine_t *engine, const char *name) {
 // --dtype bf16 and f16 also round activations; 16-bit weights with f32 activations are --dtype auto.
 static mlx_status_t check_dtype(const mlx_engine_t *engine, const char *name, const char *wanted) {
   const mlx_variant_t *v = engine->variant;
-  const bool rounds = wanted && (!strcmp(wanted, "bf16") || !strcmp(wanted, "f16"));
-  if (!wanted || (!strcmp(wanted, v->dtype) && !strcmp(rounds ? wanted : "f32", v->activations))) return NULL;
+  const bool any = !wanted || !strcmp(wanted, "auto");
+  const bool rounds = !any && (!strcmp(wanted, "bf16") || !strcmp(wanted, "f16"));
+  if (any || (!strcmp(wanted, v->dtype) && !strcmp(rounds ? wanted : "f32", v->activations))) return NULL;
   return mlx_status_hint(
       mlx_error(MLX_USAGE, "%s was compiled with %s weights and %s activations, not for --dtype %s", name,
                 v->dtype, v->activations, wanted),
@@ -315,14 +343,35 @@ static mlx_status_t check_kv(const mlx_engine_t *engine, const char *name, const
       "compile the model again with --kv %s", wanted);
 }
 
-static mlx_status_t check_prompt(const mlx_tokenizer_t *tokenizer, const char *prompt, size_t length,
-                                 bool is_chat, int64_t context, int64_t vocab) {
-  int32_t *ids = NULL;
-  size_t count;
-  if (!prompt) return NULL;
-  mlx_status_t status = mlx_tokenizer_encode(tokenizer, prompt, length, !is_chat, &ids, &count);
-  if (!status) status = mlx_prompt_check(ids, count, 0, context, vocab);
-  mlx_free(ids);
+// Marks the special tokens of |text| as text first.
+static mlx_status_t encode_plain(const mlx_tokenizer_t *tokenizer, const char *text, size_t length,
+                                 bool add_start, size_t limit, int32_t **out_ids, size_t *out_count) {
+  mlx_text_t marked = {0};
+  mlx_status_t status = mlx_tokenizer_mark(tokenizer, text, length, &marked);
+  if (!status)
+    status = mlx_tokenizer_encode_within(tokenizer, marked.data, marked.length, add_start, limit, out_ids,
+                                         out_count);
+  mlx_text_clear(&marked);
+  return status;
+}
+
+mlx_status_t mlx_engine_check_prompt(const mlx_tokenizer_t *tokenizer, const mlx_engine_options_t *options,
+                                     int64_t context, int64_t model_context, int64_t vocab, int32_t **out_ids,
+                                     size_t *out_count) {
+  const mlx_engine_options_t *o = options;
+  const mlx_context_limit_t limit = {context, model_context};
+  *out_ids = NULL;
+  *out_count = 0;
+  if (!o->prompt) return NULL;
+  const bool add_start = !o->prompt_is_chat;
+  mlx_status_t status =
+      o->prompt_is_plain
+          ? encode_plain(tokenizer, o->prompt, o->prompt_length, add_start, SIZE_MAX, out_ids, out_count)
+          : mlx_tokenizer_encode(tokenizer, o->prompt, o->prompt_length, add_start, out_ids, out_count);
+  if (!status) status = mlx_prompt_check(*out_ids, *out_count, 0, limit, vocab);
+  if (!status) return NULL;
+  mlx_free(*out_ids);
+  *out_ids = NULL;
   return status;
 }
 
@@ -341,6 +390,59 @@ static mlx_status_t check_iree(const char *name, const char *manifest, size_t le
       &origin);
 }
 
+static mlx_status_t read_tokenizer(void *user, char **out_json, size_t *out_length) {
+  return mlx_bundle_read(user, MLX_BUNDLE_TOKENIZER, MAX_JSON, out_json, out_length);
+}
+
+// The key is the manifest's digest of tokenizer.json. mlx_bundle_read checks it, so cached tables with this
+// key were made from a text with this digest.
+static mlx_status_t open_bundle_tokenizer(mlx_bundle_t *bundle, mlx_tokenizer_t **out_tokenizer) {
+  const mlx_bundle_display_path_t name = mlx_bundle_display_path(bundle, MLX_BUNDLE_TOKENIZER);
+  const mlx_bundle_file_t *file = mlx_manifest_file(mlx_bundle_manifest(bundle), MLX_BUNDLE_TOKENIZER);
+  const mlx_file_name_t model = mlx_file_name(mlx_bundle_path(bundle));
+  const mlx_tokenizer_text_t text = {.name = name.text,
+                                     .model = model.text,
+                                     .key = file ? file->sha256 : NULL,
+                                     .read = read_tokenizer,
+                                     .user = bundle};
+  mlx_cache_t *cache = NULL;
+  mlx_status_free(mlx_cache_open(NULL, &cache));  // a bundle also opens without a cache
+  mlx_status_t status = mlx_tokenizer_open(cache, &text, out_tokenizer);
+  mlx_cache_close(cache);
+  return status;
+}
+
+mlx_status_t mlx_engine_open_tokenizer(const char *path, mlx_tokenizer_t **out_tokenizer) {
+  mlx_bundle_t *bundle;
+  *out_tokenizer = NULL;
+  MLX_TRY(mlx_bundle_open(path, &bundle));
+  mlx_status_t status = open_bundle_tokenizer(bundle, out_tokenizer);
+  mlx_bundle_close(bundle);
+  return status;
+}
+
+// It submits the steps of all sessions and requests.
+static mlx_status_t create_scheduler(mlx_engine_t *engine) {
+  const bool gpu = mlx_device_kind(engine->device) == MLX_DEVICE_CUDA;
+  const mlx_scheduler_parts_t parts = {.stepper = engine->stepper,
+                                       .pool = engine->pool,
+                                       .language = {.tokenizer = engine->tokenizer,
+                                                    .eos = engine->manifest.eos,
+                                                    .eos_count = engine->manifest.eos_count,
+                                                    .vocab = engine->manifest.vocab,
+                                                    .context = engine->sizing.context,
+                                                    .model_context = engine->manifest.context,
+                                                    .raw_embeddings = engine->manifest.embedding.pooling[0] &&
+                                                                      !engine->manifest.embedding.normalize,
+                                                    .is_classifier = engine->manifest.embedding.labels > 0,
+                                                    .typed = engine->manifest.embedding.typed,
+                                                    .headless = engine->manifest.embedding.headless,
+                                                    .vocabulary = mlx_engine_vocabulary,
+                                                    .engine = engine},
+                                       .prompt_chunk = gpu ? GPU_PROMPT_CHUNK : CPU_PROMPT_CHUNK};
+  return mlx_scheduler_create_on(&parts, &(mlx_scheduler_options_t){0}, &engine->scheduler);
+}
+
 static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *parts,
                               const mlx_engine_options_t *options) {
   MLX_TRY(
@@ -349,10 +451,10 @@ static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *par
   const mlx_sizing_request_t request = sizing_request(engine, parts, options);
   int64_t context;
   MLX_TRY(mlx_sizing_context(&request, &context));
-  MLX_TRY(mlx_tokenizer_create(parts->tokenizer_name, parts->tokenizer, parts->tokenizer_length,
-                               &engine->tokenizer));
-  MLX_TRY(check_prompt(engine->tokenizer, options->prompt, options->prompt_length, options->prompt_is_chat,
-                       context, engine->manifest.vocab));
+  if (engine->bundle) MLX_TRY(open_bundle_tokenizer(engine->bundle, &engine->tokenizer));
+  if (!engine->prompt)
+    MLX_TRY(mlx_engine_check_prompt(engine->tokenizer, options, context, engine->manifest.context,
+                                    engine->manifest.vocab, &engine->prompt, &engine->prompt_count));
   if (parts->chat) MLX_TRY(mlx_chat_create(parts->name, parts->chat, parts->chat_length, &engine->chat));
   MLX_TRY(open_device(engine, parts->name, options));
   MLX_TRY(check_dtype(engine, parts->name, options->dtype));
@@ -362,7 +464,8 @@ static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *par
   MLX_TRY(choose_sizes(engine, parts, options));
   MLX_TRY(load_program(engine, parts, options));
   MLX_TRY(check_functions(engine, parts->name));
-  return make_pool(engine, parts->name);
+  MLX_TRY(make_pool(engine, parts->name));
+  return create_scheduler(engine);
 }
 
 // Takes ownership of |bundle|, also on failure. It may be NULL.
@@ -373,9 +476,14 @@ static mlx_status_t open_engine(const mlx_model_parts_t *parts, mlx_bundle_t *bu
   mlx_status_t status = mlx_alloc(1, sizeof *engine, &engine);
   if (status) {
     mlx_bundle_close(bundle);
+    mlx_tokenizer_free(parts->tokenizer);
+    mlx_free(parts->prompt);
     return status;
   }
   engine->bundle = bundle;
+  engine->prompt = parts->prompt;
+  engine->prompt_count = parts->prompt_count;
+  engine->tokenizer = parts->tokenizer;
   status = open_into(engine, parts, options);
   if (status) {
     mlx_engine_close(engine);
@@ -392,11 +500,13 @@ mlx_status_t mlx_engine_open(const mlx_model_parts_t *parts, const mlx_engine_op
 
 void mlx_engine_close(mlx_engine_t *engine) {
   if (!engine) return;
+  mlx_scheduler_delete(engine->scheduler);
   mlx_engine_stepper_free(engine->stepper);
   mlx_program_free(engine->program);
   mlx_device_close(engine->device);
   for (int i = 0; i < 2; ++i) mlx_vocabulary_free(engine->vocabularies[i]);
   mlx_tokenizer_free(engine->tokenizer);
+  mlx_free(engine->prompt);
   mlx_chat_free(engine->chat);
   if (!engine->bundle) {
     mlx_unmap(&engine->vmfb);
@@ -423,24 +533,20 @@ bool mlx_engine_needs_recompile(const char *path) {
 // Opens an engine from a bundle that passed the trust check. Takes ownership of |bundle|, also on failure.
 static mlx_status_t open_trusted(mlx_bundle_t *bundle, const mlx_engine_options_t *options,
                                  mlx_engine_t **out_engine) {
-  const mlx_bundle_display_path_t manifest = mlx_bundle_display_path(bundle, MLX_BUNDLE_MANIFEST),
-                                  tokenizer = mlx_bundle_display_path(bundle, MLX_BUNDLE_TOKENIZER);
-  mlx_model_parts_t parts = {
-      .name = mlx_bundle_path(bundle), .manifest_name = manifest.text, .tokenizer_name = tokenizer.text};
-  char *texts[2] = {NULL, NULL};
+  const mlx_bundle_display_path_t manifest = mlx_bundle_display_path(bundle, MLX_BUNDLE_MANIFEST);
+  mlx_model_parts_t parts = {.name = mlx_bundle_path(bundle), .manifest_name = manifest.text};
+  char *chat = NULL;
+  mlx_status_t status = NULL;
   parts.manifest = mlx_bundle_manifest_text(bundle, &parts.manifest_length);
-  mlx_status_t status =
-      mlx_bundle_read(bundle, MLX_BUNDLE_TOKENIZER, MAX_JSON, &texts[0], &parts.tokenizer_length);
-  if (!status && mlx_bundle_lists(bundle, MLX_BUNDLE_CHAT))
-    status = mlx_bundle_read(bundle, MLX_BUNDLE_CHAT, MAX_JSON, &texts[1], &parts.chat_length);
-  parts.tokenizer = texts[0];
-  parts.chat = texts[1];
+  if (mlx_bundle_lists(bundle, MLX_BUNDLE_CHAT))
+    status = mlx_bundle_read(bundle, MLX_BUNDLE_CHAT, MAX_JSON, &chat, &parts.chat_length);
+  parts.chat = chat;
   if (status) {
     mlx_bundle_close(bundle);
   } else {
     status = open_engine(&parts, bundle, options, out_engine);
   }
-  for (int i = 0; i < 2; ++i) mlx_free(texts[i]);
+  mlx_free(chat);
   return status;
 }
 
@@ -475,6 +581,10 @@ static uint64_t window_kv_bytes(const mlx_variant_t *v) {
   return (uint64_t)((double)v->kv_bytes * (double)v->window_page_bytes / pages + 0.5);
 }
 
+bool mlx_engine_is_damaged(const mlx_engine_t *engine) {
+  return engine->weights.data && mlx_fault_hit(engine->weights.data);
+}
+
 mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
   const mlx_manifest_t *m = &engine->manifest;
   const mlx_variant_t *variant = engine->variant;
@@ -494,8 +604,15 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
       .levels = engine->levels.text,
       .kernels = engine->kernels.text,
       .context = engine->sizing.context,
+      .model_context = engine->manifest.context,
       .vocab = m->vocab,
       .hidden = variant->hidden,
+      .is_encoder = m->embedding.encoder,
+      .is_normalized = !m->embedding.pooling[0] || m->embedding.normalize,
+      .pooling = m->embedding.pooling,
+      .labels = m->embedding.labels,
+      .query_prompt = m->embedding.query,
+      .document_prompt = m->embedding.document,
       .sequences = engine->sizing.sequences,
       .weight_bytes = engine->weight_bytes,
       .token_weight_bytes = engine->token_weight_bytes,
@@ -503,7 +620,8 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
       .window_kv_bytes = window_kv_bytes(variant),
       .window = (uint64_t)variant->window,
       .pool_bytes = (uint64_t)(engine->sizing.pool_pages * variant->page_bytes +
-                               engine->sizing.window_pages * variant->window_page_bytes)};
+                               engine->sizing.window_pages * variant->window_page_bytes +
+                               engine->sizing.states * variant->recurrent_bytes)};
 }
 
 mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size, uint64_t *out_memory) {
@@ -532,7 +650,7 @@ mlx_status_t mlx_engine_gpu_text(char *out_text, size_t size) {
   return NULL;
 }
 
-static mlx_status_t run_smoke(mlx_device_t *device, mlx_program_t *program) {
+static mlx_status_t run_smoke(mlx_device_t *device, mlx_device_program_t *program) {
   static const int32_t values[4] = {1, 2, 3, 40};
   const mlx_shape_t shape = {.element = MLX_ELEMENT_I32, .rank = 1, .dims = {4}};
   mlx_buffer_t *buffer = NULL;
@@ -552,7 +670,7 @@ static mlx_status_t run_smoke(mlx_device_t *device, mlx_program_t *program) {
 
 mlx_status_t mlx_engine_smoke(mlx_device_choice_t choice, const char *vmfb_path) {
   mlx_device_t *device = NULL;
-  mlx_program_t *program = NULL;
+  mlx_device_program_t *program = NULL;
   mlx_map_t vmfb;
   MLX_TRY(mlx_map_file(vmfb_path, &vmfb));
   mlx_status_t status =
@@ -565,16 +683,6 @@ mlx_status_t mlx_engine_smoke(mlx_device_choice_t choice, const char *vmfb_path)
   return status;
 }
 
-mlx_status_t mlx_engine_check_prompt(const char *tokenizer_name, const char *tokenizer,
-                                     size_t tokenizer_length, const char *prompt, size_t prompt_length,
-                                     bool prompt_is_chat, int64_t context, int64_t vocab) {
-  mlx_tokenizer_t *encoder;
-  MLX_TRY(mlx_tokenizer_create(tokenizer_name, tokenizer, tokenizer_length, &encoder));
-  mlx_status_t status = check_prompt(encoder, prompt, prompt_length, prompt_is_chat, context, vocab);
-  mlx_tokenizer_free(encoder);
-  return status;
-}
-
 mlx_status_t mlx_engine_tokenize(const mlx_engine_t *engine, const char *text, size_t length,
                                  int32_t **out_ids, size_t *out_count) {
   return mlx_tokenizer_encode(engine->tokenizer, text, length, true, out_ids, out_count);
@@ -583,6 +691,21 @@ mlx_status_t mlx_engine_tokenize(const mlx_engine_t *engine, const char *text, s
 mlx_status_t mlx_engine_tokenize_chat(const mlx_engine_t *engine, const char *text, size_t length,
                                       int32_t **out_ids, size_t *out_count) {
   return mlx_tokenizer_encode(engine->tokenizer, text, length, false, out_ids, out_count);
+}
+
+mlx_status_t mlx_engine_tokenize_within(const mlx_engine_t *engine, const char *text, size_t length,
+                                        bool is_chat, size_t limit, int32_t **out_ids, size_t *out_count) {
+  return mlx_tokenizer_encode_within(engine->tokenizer, text, length, !is_chat, limit, out_ids, out_count);
+}
+
+mlx_status_t mlx_engine_tokenize_plain(const mlx_engine_t *engine, const char *text, size_t length,
+                                       bool add_start, size_t limit, int32_t **out_ids, size_t *out_count) {
+  return encode_plain(engine->tokenizer, text, length, add_start, limit, out_ids, out_count);
+}
+
+const int32_t *mlx_engine_prompt(const mlx_engine_t *engine, size_t *out_count) {
+  *out_count = engine->prompt_count;
+  return engine->prompt;
 }
 
 mlx_status_t mlx_engine_vocabulary(mlx_engine_t *engine, bool first,
@@ -603,6 +726,10 @@ mlx_status_t mlx_engine_token_bytes(const mlx_engine_t *engine, int32_t id, char
   mlx_status_t status = mlx_text_take(&text, out_bytes, out_length);
   mlx_text_clear(&text);
   return status;
+}
+
+bool mlx_engine_find_token(const mlx_engine_t *engine, const char *token, int32_t *out_id) {
+  return mlx_tokenizer_find(engine->tokenizer, token, out_id);
 }
 
 bool mlx_engine_is_end(const mlx_engine_t *engine, int32_t id) {

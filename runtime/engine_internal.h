@@ -19,6 +19,8 @@ struct mlx_engine {
   mlx_levels_text_t levels;
   const char *level;  // portable model: the CPU level of the loaded module; NULL if it is not portable
   mlx_tokenizer_t *tokenizer;
+  int32_t *prompt;  // tokens of the options' prompt; NULL if there was none
+  size_t prompt_count;
   mlx_chat_t *chat;         // NULL if the model has no chat template
   mlx_bundle_t *bundle;     // NULL if the model comes from the cache
   bool is_unsigned;         // an untrusted bundle that was opened because of allow_unsigned
@@ -27,12 +29,12 @@ struct mlx_engine {
   uint64_t weight_bytes;    // of all weights
   uint64_t token_weight_bytes;  // that a decode step reads
   mlx_device_t *device;
-  mlx_program_t *program;
+  mlx_device_program_t *program;
   char device_reason[256], gpu_name[128];
   mlx_sizing_t sizing;
   mlx_stepper_t *stepper;
-  mlx_session_t *last_session;  // whose logits are on the device; NULL: none
-  mlx_pool_t *pool;             // the pages and slots of |stepper|, for sessions and the scheduler
+  mlx_pool_t *pool;            // the pages and slots of |stepper|
+  mlx_scheduler_t *scheduler;  // of all sessions and requests
   // For grammars; NULL until first used. [1] is for the first token of a text, [0] for all later tokens.
   struct mlx_vocabulary *vocabularies[2];
 };
@@ -41,5 +43,12 @@ struct mlx_engine {
 // Borrowed from the engine.
 mlx_status_t mlx_engine_vocabulary(mlx_engine_t *engine, bool first,
                                    const struct mlx_vocabulary **out_vocabulary) MLX_MUST_USE;
+
+// ---- embed_texts.c
+
+// mlx_engine_embed for a model of any kind: what its network computes of each text.
+mlx_status_t mlx_engine_compute(mlx_engine_t *engine, const int32_t *const *ids, const size_t *counts,
+                                size_t count, float *out, size_t size,
+                                bool (*on_done)(void *user, size_t done), void *user) MLX_MUST_USE;
 
 #endif  // MLXCEL_RUNTIME_ENGINE_INTERNAL_H_

@@ -1,10 +1,10 @@
 // The engine's stepper. See engine_stepper.h.
 #include "runtime/engine_stepper.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/memory.h"
 #include "runtime/batch.h"
 
@@ -17,19 +17,20 @@ struct mlx_ticket {
   bool is_burst;
   int32_t eos[MLX_STEP_MAX_EOS];
   size_t eos_count;
-  bool *by_host;          // [rows] the host chooses the token: greedy, on a module that does not sample
   mlx_buffer_t *results;  // i32 [rows][MLX_RESULT_WORDS]
 };
 
 typedef struct engine_stepper {
   mlx_stepper_t base;  // must be first
   mlx_device_t *device;
-  mlx_program_t *program;
+  mlx_device_program_t *program;
   const mlx_variant_t *variant;
+  const void *weights;  // NULL: not mapped
   int64_t history_width;
   size_t window_bytes;    // of the window pages in the KV pool
   int32_t *pages;         // [slots][slot_pages]
   int32_t *window_table;  // the same of window pages; NULL: there are none
+  int32_t *state_table;   // [slots][2] read and written; NULL: there are none
   mlx_buffer_t *arguments[ARGUMENTS];
   mlx_ticket_t tickets[MLX_STEPPER_DEPTH];
   mlx_batch_t batch;
@@ -38,7 +39,6 @@ typedef struct engine_stepper {
   int32_t *rows;               // [max_rows][MLX_RESULT_WORDS] of the call that was waited for last
   float *tops;                 // [max_rows][MLX_TOP_LOGPROBS]
   mlx_step_result_t *results;  // [max_rows]
-  float *logits;               // [vocab] for the host's choice; NULL until needed
 } engine_stepper_t;
 
 static engine_stepper_t *cast(mlx_stepper_t *stepper) { return (engine_stepper_t *)stepper; }
@@ -64,8 +64,9 @@ static size_t window_bytes(const mlx_stepper_options_t *o) {
 static mlx_shape_t kv_shape(const mlx_stepper_options_t *o) {
   const mlx_variant_t *v = o->variant;
   const bool wide = !v->kv_row || !strcmp(v->kv, "f32");
-  const int64_t numbers =
-      (o->pool_pages * v->page_bytes + o->window_pages * v->window_page_bytes) / (wide ? 4 : 2);
+  const int64_t numbers = (o->pool_pages * v->page_bytes + o->window_pages * v->window_page_bytes +
+                           o->states * v->recurrent_bytes) /
+                          (wide ? 4 : 2);
   mlx_shape_t shape = {.element = MLX_ELEMENT_I32, .rank = 1, .dims = {numbers}};
   if (!v->kv_row) return shape;
   shape.element = !strcmp(v->kv, "bf16") ? MLX_ELEMENT_BF16 : wide ? MLX_ELEMENT_F32 : MLX_ELEMENT_F16;
@@ -80,7 +81,8 @@ static mlx_shape_t argument_shape(const mlx_stepper_options_t *o, int argument) 
   switch (argument) {
     case HISTORY:
       return (mlx_shape_t){.element = MLX_ELEMENT_I32, .rank = 1, .dims = {o->slots * history_width(o)}};
-    case LOGITS: return (mlx_shape_t){.element = MLX_ELEMENT_F32, .rank = 2, .dims = {wanted, o->vocab}};
+    case LOGITS:
+      return (mlx_shape_t){.element = MLX_ELEMENT_F32, .rank = 2, .dims = {wanted, o->whole ? 1 : o->vocab}};
     case HIDDEN:
       return (mlx_shape_t){.element = MLX_ELEMENT_F32, .rank = 2, .dims = {wanted, o->variant->hidden}};
     default: return kv_shape(o);
@@ -104,6 +106,8 @@ size_t mlx_engine_stepper_bytes(const mlx_stepper_options_t *options) {
 static mlx_status_t create_arguments(engine_stepper_t *s, const mlx_stepper_options_t *o) {
   for (int i = 0; i < ARGUMENTS; ++i) {
     MLX_TRY(mlx_buffer_reserve(o->device, argument_shape(o, i), &s->arguments[i]));
+    if (i == KV && o->states)
+      MLX_TRY(mlx_buffer_commit_end(s->arguments[i], (size_t)(o->states * o->variant->recurrent_bytes)));
     MLX_TRY(mlx_buffer_commit(s->arguments[i], i == KV ? window_bytes(o) + (size_t)o->variant->page_bytes
                                                        : mlx_buffer_size(s->arguments[i])));
   }
@@ -112,13 +116,13 @@ static mlx_status_t create_arguments(engine_stepper_t *s, const mlx_stepper_opti
       .element = MLX_ELEMENT_I32, .rank = 2, .dims = {(int64_t)s->max_rows, MLX_RESULT_WORDS}};
   for (int i = 0; i < MLX_STEPPER_DEPTH; ++i) {
     MLX_TRY(mlx_buffer_share(o->device, results, &s->tickets[i].results));
-    MLX_TRY(mlx_alloc(s->max_rows, sizeof *s->tickets[i].by_host, &s->tickets[i].by_host));
   }
   MLX_TRY(mlx_alloc(s->max_rows * MLX_RESULT_WORDS, sizeof *s->rows, &s->rows));
   MLX_TRY(mlx_alloc(s->max_rows * MLX_TOP_LOGPROBS, sizeof *s->tops, &s->tops));
   MLX_TRY(mlx_alloc(s->max_rows, sizeof *s->results, &s->results));
   if (o->window_pages)
     MLX_TRY(mlx_alloc((size_t)(o->slots * o->slot_pages), sizeof *s->window_table, &s->window_table));
+  if (o->states) MLX_TRY(mlx_alloc((size_t)(2 * o->slots), sizeof *s->state_table, &s->state_table));
   return mlx_alloc((size_t)(o->slots * o->slot_pages), sizeof *s->pages, &s->pages);
 }
 
@@ -128,16 +132,15 @@ void mlx_engine_stepper_free(mlx_stepper_t *stepper) {
   for (int i = 0; i < MLX_STEPPER_DEPTH; ++i) {
     mlx_status_free(mlx_call_wait(s->tickets[i].call));
     mlx_buffer_free(s->tickets[i].results);
-    mlx_free(s->tickets[i].by_host);
   }
   for (int i = 0; i < ARGUMENTS; ++i) mlx_buffer_free(s->arguments[i]);
   mlx_batch_clear(&s->batch);
   mlx_free(s->pages);
   mlx_free(s->window_table);
+  mlx_free(s->state_table);
   mlx_free(s->rows);
   mlx_free(s->tops);
   mlx_free(s->results);
-  mlx_free(s->logits);
   mlx_free(s);
 }
 
@@ -165,6 +168,8 @@ static mlx_status_t check_segment(const engine_stepper_t *s, const mlx_segment_t
                      segment->count, segment->position, segment->slot);
   if (!segment->ids && (segment->count != 1 || !s->base.samples))
     return mlx_error(MLX_INTERNAL, "the tokens of a segment are missing");
+  if (s->state_table && !s->state_table[2 * segment->slot + 1])
+    return mlx_error(MLX_INTERNAL, "slot %d has no state", segment->slot);
   for (int64_t page = segment->position / MLX_KV_PAGE; page * MLX_KV_PAGE < end; ++page) {
     const int64_t at = segment->slot * s->base.slot_pages + page;
     if (!s->pages[at] || (s->window_table && !s->window_table[at]))
@@ -190,21 +195,6 @@ static mlx_status_t free_ticket(engine_stepper_t *s, mlx_ticket_t **out_ticket) 
   return mlx_error(MLX_INTERNAL, "more than %d steps are queued", MLX_STEPPER_DEPTH);
 }
 
-static bool is_greedy(const mlx_step_sampling_t *wanted) {
-  return wanted->flags & MLX_SAMPLE_TOKEN && !wanted->sampling && !wanted->mask;
-}
-
-static void note_rows(const engine_stepper_t *s, const mlx_segment_t *segments, size_t count,
-                      mlx_ticket_t *ticket) {
-  size_t row = 0;
-  for (size_t i = 0; i < count; ++i) {
-    for (int32_t k = 0; k < segments[i].count; ++k) {
-      const mlx_step_sampling_t *wanted = mlx_segment_wanted(&segments[i], k);
-      if (wanted) ticket->by_host[row++] = !s->base.samples && is_greedy(wanted);
-    }
-  }
-}
-
 // Chunks of generic attention that the segments need.
 static int32_t count_chunks(const engine_stepper_t *s, const mlx_segment_t *segment) {
   const int64_t chunk = s->variant->chunk_positions;
@@ -222,7 +212,9 @@ static mlx_status_t call(engine_stepper_t *s, const char *function, mlx_step_siz
       .chunk_pages = s->variant->chunk_positions ? s->variant->chunk_positions / MLX_KV_PAGE : 1,
       .pages = s->pages,
       .window_pages = s->base.window_pages,
-      .window_table = s->window_table};
+      .window_table = s->window_table,
+      .states = s->base.states,
+      .state_table = s->state_table};
   int32_t *rows = mlx_buffer_host(ticket->results);
   for (size_t i = 0; i < ticket->rows; ++i) {  // in case the module refuses its arguments
     rows[i * MLX_RESULT_WORDS + MLX_RESULT_TOKEN] = -1;
@@ -262,7 +254,6 @@ static mlx_status_t submit(mlx_stepper_t *stepper, const mlx_segment_t *segments
   ticket->rows = (size_t)wanted;
   ticket->is_burst = false;
   ticket->eos_count = 0;
-  note_rows(s, segments, count, ticket);
   snprintf(function, sizeof function, "step_%lld", (long long)size->tokens);
   MLX_TRY(call(s, function, *size, segments, count, 0, ticket));
   *out_ticket = ticket;
@@ -283,7 +274,6 @@ static mlx_status_t submit_burst(mlx_stepper_t *stepper, const mlx_segment_t *se
   ticket->is_burst = true;
   ticket->eos_count = eos_count;
   if (eos_count) memcpy(ticket->eos, eos, eos_count * sizeof *eos);
-  memset(ticket->by_host, 0, ticket->rows * sizeof *ticket->by_host);
   MLX_TRY(call(s, "burst", (mlx_step_size_t){.tokens = 1, .wanted = 1}, segment, 1, tokens, ticket));
   *out_ticket = ticket;
   return NULL;
@@ -305,22 +295,6 @@ static mlx_status_t read_logits(mlx_stepper_t *stepper, size_t row, float *out_l
 
 static mlx_status_t read_hidden(mlx_stepper_t *stepper, size_t row, float *out_hidden) {
   return read_row(stepper, HIDDEN, row, cast(stepper)->variant->hidden, out_hidden);
-}
-
-// Greedy: the largest finite logit, the lowest ID of equal ones.
-static mlx_status_t choose_on_host(engine_stepper_t *s, size_t row, mlx_step_result_t *result) {
-  const size_t vocab = (size_t)s->base.vocab;
-  if (!s->logits) MLX_TRY(mlx_alloc(vocab, sizeof *s->logits, &s->logits));
-  MLX_TRY(read_logits(&s->base, row, s->logits));
-  result->token = -1;
-  for (size_t i = 0; i < vocab; ++i) {
-    if (!isfinite(s->logits[i])) {
-      result->not_finite = true;
-    } else if (result->token < 0 || s->logits[i] > s->logits[result->token]) {
-      result->token = (int32_t)i;
-    }
-  }
-  return NULL;
 }
 
 static void fill_result(engine_stepper_t *s, size_t row) {
@@ -355,11 +329,13 @@ static mlx_status_t wait_for_ticket(mlx_stepper_t *stepper, mlx_ticket_t *ticket
   *out_count = 0;
   s->waited = ticket->number;
   MLX_TRY(mlx_call_wait(pending));
+  if (s->weights && mlx_fault_hit(s->weights))
+    return mlx_status_hint(mlx_error(MLX_IO,
+                                     "the weights cannot be read: their file was truncated while the model "
+                                     "was in use, or its disk has an error"),
+                           "load the model again; replace files by renaming, not by overwriting");
   memcpy(s->rows, mlx_buffer_host(ticket->results), ticket->rows * MLX_RESULT_WORDS * sizeof *s->rows);
-  for (size_t row = 0; row < ticket->rows; ++row) {
-    fill_result(s, row);
-    if (ticket->by_host[row]) MLX_TRY(choose_on_host(s, row, &s->results[row]));
-  }
+  for (size_t row = 0; row < ticket->rows; ++row) fill_result(s, row);
   *out_count = ticket->is_burst ? count_burst(s, ticket) : ticket->rows;
   return NULL;
 }
@@ -383,6 +359,16 @@ static mlx_status_t set_window_page(mlx_stepper_t *stepper, int32_t slot, int32_
       page >= stepper->window_pages)
     return mlx_error(MLX_INTERNAL, "window page %d cannot be entry %d of slot %d", page, nth, slot);
   cast(stepper)->window_table[slot * stepper->slot_pages + nth] = page;
+  return NULL;
+}
+
+static mlx_status_t set_states(mlx_stepper_t *stepper, int32_t slot, int32_t from, int32_t to) {
+  int32_t *states = cast(stepper)->state_table;
+  if (!states || slot < 0 || slot >= stepper->slots || from < 0 || from >= stepper->states || to < 1 ||
+      to >= stepper->states)
+    return mlx_error(MLX_INTERNAL, "slot %d cannot have the states %d and %d", slot, from, to);
+  states[2 * slot] = from;
+  states[2 * slot + 1] = to;
   return NULL;
 }
 
@@ -421,12 +407,15 @@ mlx_status_t mlx_engine_stepper_create(const mlx_stepper_options_t *o, mlx_stepp
                             .hidden = v->hidden,
                             .ragged = v->ragged,
                             .samples = v->samples,
+                            .whole = o->whole,
                             .burst = v->burst,
                             .fits = fits,
                             .window = v->window,
                             .window_pages = o->window_pages,
+                            .states = o->states,
                             .set_page = set_page,
                             .set_window_page = set_window_page,
+                            .set_states = o->states ? set_states : NULL,
                             .set_tokens = set_tokens,
                             .submit = submit,
                             .submit_burst = submit_burst,
@@ -438,6 +427,7 @@ mlx_status_t mlx_engine_stepper_create(const mlx_stepper_options_t *o, mlx_stepp
   s->device = o->device;
   s->program = o->program;
   s->variant = v;
+  s->weights = o->weights;
   s->history_width = history_width(o);
   s->window_bytes = window_bytes(o);
   mlx_status_t status = create_arguments(s, o);

@@ -7,15 +7,17 @@
 #include "shim/shim.h"
 
 typedef struct mlx_stepper_options {
-  mlx_device_t *device;          // borrowed
-  mlx_program_t *program;        // borrowed
-  const mlx_variant_t *variant;  // borrowed
+  mlx_device_t *device;           // borrowed
+  mlx_device_program_t *program;  // borrowed
+  const mlx_variant_t *variant;   // borrowed
+  const void *weights;            // where they are mapped: after a fault there, steps fail; NULL: not mapped
+  bool whole;                     // an encoder
   int64_t vocab;
-  int64_t slots, slot_pages, pool_pages, window_pages;
+  int64_t slots, slot_pages, pool_pages, window_pages, states;
 } mlx_stepper_options_t;
 
-// Takes the memory of all arguments but the KV pool, of which it reserves the addresses. Window pages are
-// committed at once, pages when set_page first names them. Release with mlx_engine_stepper_free.
+// Takes the memory of all arguments but the KV pool, of which it reserves the addresses. Window pages and
+// states are committed at once, pages when set_page first names them. Release with mlx_engine_stepper_free.
 mlx_status_t mlx_engine_stepper_create(const mlx_stepper_options_t *options,
                                        mlx_stepper_t **out_stepper) MLX_MUST_USE;
 // Waits for open tickets and releases them. NULL is fine.

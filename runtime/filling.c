@@ -9,14 +9,26 @@
 
 bool mlx_scheduler_is_decode(const mlx_request_t *r) { return mlx_request_unfed(r) == 1; }
 
-bool mlx_scheduler_scores_logits(const mlx_scheduler_t *s, const mlx_request_t *r) {
-  return !s->stepper->samples || r->prompt_logprobs > MLX_TOP_LOGPROBS;
+bool mlx_scheduler_scores_on_host(const mlx_scheduler_t *s, const mlx_request_t *r) {
+  return !s->stepper->samples || r->score.top > MLX_TOP_LOGPROBS;
 }
 
-// Prompt tokens that are fed to score the token after them. The last one is fed alone, and samples a token.
+// Tokens that are fed until the last one is scored. The last token of a prompt is fed alone, and samples a
+// token.
 static int64_t unscored(const mlx_request_t *r) {
-  const bool scores = mlx_request_scores(r) && r->fed + 1 < r->prompt_count;
-  return scores ? (int64_t)(r->prompt_count - 1 - r->fed) : 0;
+  return mlx_request_scores(r) && r->fed < r->score.end ? (int64_t)(r->score.end - r->fed) : 0;
+}
+
+// How many of the next |count| tokens of |r| score the token after them.
+static int64_t scored_of(const mlx_request_t *r, int64_t count) {
+  const int64_t context = r->score.from > r->fed ? (int64_t)(r->score.from - r->fed) : 0;
+  return unscored(r) && count > context ? count - context : 0;
+}
+
+// Wanted tokens that a segment of |count| tokens counts for. A step has room for one of each segment.
+static int64_t wanted_of(const mlx_request_t *r, int64_t count) {
+  const int64_t scored = scored_of(r, count);
+  return scored ? scored : 1;
 }
 
 bool mlx_scheduler_can_feed(const mlx_scheduler_t *s, const mlx_request_t *r) {
@@ -29,14 +41,16 @@ static bool fits(const mlx_scheduler_t *s, int64_t tokens, int64_t wanted) {
          (!s->stepper->fits || s->stepper->fits(s->stepper, tokens, wanted));
 }
 
-// What is wanted of the next |count| tokens of |r|: the log-probabilities of the tokens after them.
-static const mlx_step_sampling_t *want_scores(mlx_scheduler_t *s, const mlx_request_t *r, int64_t count) {
+// What is wanted of |count| tokens of |r| from |first| on: the log-probabilities of the tokens after them.
+static const mlx_step_sampling_t *want_scores(mlx_scheduler_t *s, const mlx_request_t *r, size_t first,
+                                              int64_t count) {
   mlx_step_sampling_t *each = s->each + s->each_count;
-  const bool device = !mlx_scheduler_scores_logits(s, r);
+  const bool device = !mlx_scheduler_scores_on_host(s, r);
+  const uint32_t flags = MLX_SAMPLE_SCORE | (r->score.top ? MLX_SAMPLE_LOGPROB : 0);
   for (int64_t i = 0; i < count; ++i) {
-    each[i] = (mlx_step_sampling_t){.flags = device ? MLX_SAMPLE_SCORE | MLX_SAMPLE_LOGPROB : 0,
-                                    .target = r->ids[r->fed + (size_t)i + 1],
-                                    .top_logprobs = device ? (int32_t)r->prompt_logprobs : 0};
+    each[i] = (mlx_step_sampling_t){.flags = device ? flags : 0,
+                                    .target = r->ids[first + (size_t)i + 1],
+                                    .top_logprobs = device ? (int32_t)r->score.top : 0};
   }
   s->each_count += (size_t)count;
   return each;
@@ -44,27 +58,32 @@ static const mlx_step_sampling_t *want_scores(mlx_scheduler_t *s, const mlx_requ
 
 // Adds the next |count| tokens of |r| to the step. If they are all it has, a token is sampled after them.
 static mlx_status_t add_segment(mlx_scheduler_t *s, mlx_request_t *r, int64_t count) {
-  bool ok, complete = false;
-  MLX_TRY(mlx_scheduler_make_room(s, r, r->fed + (size_t)count, &ok));
-  if (!ok) return NULL;
+  bool ok;
   mlx_step_sampling_t wanted;
+  mlx_readiness_t readiness = MLX_SAMPLER_READY;
   const bool samples = mlx_request_unfed(r) == (size_t)count;
   mlx_status_t status =
-      samples && !r->embeds ? mlx_sequence_sampler_prepare(r->sampler, &wanted, &complete) : NULL;
+      samples && !r->embeds ? mlx_sequence_sampler_prepare(r->sampler, &wanted, &readiness) : NULL;
   if (r->embeds) wanted = (mlx_step_sampling_t){0};
-  if (status || complete) {
+  if (status || readiness == MLX_SAMPLER_COMPLETE) {
     mlx_scheduler_finish(s, r, MLX_FINISH_STOP, status);
     return NULL;
   }
+  if (readiness == MLX_SAMPLER_LATE) return NULL;
+  MLX_TRY(mlx_scheduler_make_room(s, r, r->fed + (size_t)count, &ok));
+  if (!ok) return NULL;
   const size_t at = s->segment_count++;
+  const int64_t scored = scored_of(r, count), context = scored ? count - scored : 0;
   s->members[at] = r;
   if (samples) s->wanted[at] = wanted;
-  s->segments[at] = (mlx_segment_t){.slot = r->slot,
-                                    .position = (int32_t)r->fed,
-                                    .count = (int32_t)count,
-                                    .ids = r->fed < r->count ? r->ids + r->fed : NULL,
-                                    .wanted = samples ? &s->wanted[at] : NULL,
-                                    .each = unscored(r) ? want_scores(s, r, count) : NULL};
+  s->segments[at] =
+      (mlx_segment_t){.slot = r->slot,
+                      .position = (int32_t)r->fed,
+                      .count = (int32_t)count,
+                      .ids = r->fed < r->count ? r->ids + r->fed : NULL,
+                      .wanted = samples ? &s->wanted[at] : NULL,
+                      .unwanted = (int32_t)context,
+                      .each = scored ? want_scores(s, r, r->fed + (size_t)context, scored) : NULL};
   s->tokens += count;
   return NULL;
 }
@@ -75,10 +94,14 @@ static mlx_status_t add_request(mlx_scheduler_t *s, mlx_request_t *r) {
   const int64_t scores = unscored(r), wanted = (int64_t)(s->segment_count + s->each_count);
   int64_t count = scores ? scores : (int64_t)mlx_request_unfed(r);
   if (!mlx_scheduler_is_decode(r) && count > s->prompt_left) count = s->prompt_left;
+  count = (int64_t)mlx_request_until_snapshot(r, &s->pages, (size_t)count);
   const int64_t useful = count < SMALL_CHUNK ? count : SMALL_CHUNK;
   if (scores && count > s->options.max_batch_tokens - (int64_t)s->each_count)
     count = s->options.max_batch_tokens - (int64_t)s->each_count;
-  while (count > 0 && !fits(s, s->tokens + count, wanted + (scores ? count : 1))) --count;
+  if (s->stepper->whole && fits(s, s->tokens + (int64_t)mlx_request_unfed(r), wanted + 1))
+    return add_segment(s, r, (int64_t)mlx_request_unfed(r));
+  if (s->stepper->whole) return NULL;  // in a later step, which begins with it
+  while (count > 0 && !fits(s, s->tokens + count, wanted + wanted_of(r, count))) --count;
   if (!mlx_scheduler_is_decode(r)) {
     s->starved |= count < useful;
     s->prompt_left -= count;

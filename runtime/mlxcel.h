@@ -1,4 +1,4 @@
-// mlxcel: the public interface of the runtime. cli/ includes this header and nothing else of runtime/.
+// mlxcel: the public interface of the runtime. The other rooms of this tree also include runtime/rooms.h.
 //
 //   engine         a compiled model, loaded on one device. Many sessions share an engine.
 //   session        one token sequence and its pages of the engine's KV pool.
@@ -8,15 +8,15 @@
 //   generation     the tokens and the text that a request or one call of mlx_session_generate produced.
 //   chat           a model's chat template: renders a conversation as the text that the model reads.
 //   conversation   messages with roles (template/conversation.h).
+//   output format  how a model writes reasoning and tool calls (output/output_format.h).
 //   grammar        a set of texts that the output must belong to (grammar/grammar.h).
 //
-// The runtime compiles nothing: it opens models that mlxcel has compiled. A minimal program, without error
-// handling:
+// A minimal program, without error handling:
 //
 //   mlx_engine_options_t open;
 //   mlx_engine_options_initialize(&open);
 //   mlx_engine_t *engine;
-//   status = mlx_engine_open_bundle("model.mlxb", &open, &engine);
+//   status = mlx_open("model.gguf", &open, &engine);
 //   int32_t *ids;
 //   size_t count;
 //   status = mlx_engine_tokenize(engine, "Hello", 5, &ids, &count);
@@ -40,7 +40,9 @@
 // The functions whose comment says "any thread" may also be called while another thread uses the engine.
 // Text: all text is UTF-8. A length counts bytes, without a NUL.
 //
-// Installed, this header is <mlxcel/mlxcel.h>, beside the headers that it includes (docs/library.md).
+// Installed, this header is <mlxcel/mlxcel.h>, beside the headers that it includes (docs/library.md). There
+// the names begin with mlxcel_ and MLXCEL_ in place of mlx_ and MLX_, in the headers and in the symbols of
+// the library (release/headers.cmake): mlx_ is the prefix of Apple's mlx-c, and a program may link both.
 //
 // Compatibility:
 //   A patch version (0.1.0 to 0.1.1) changes no declaration of these headers. It replaces the shared library
@@ -50,14 +52,16 @@
 //   The name of the shared library and the version of its symbols have both numbers (libmlxcel.so.0.1,
 //   MLXCEL_0.1), so a program never loads a library that it does not match.
 //   Initialize every option struct with its function, never field by field: a field that a later version adds
-//   then has its default. Set a struct without such a function to 0 before its fields (mlx_model_parts_t).
+//   then has its default. Set a struct without such a function to 0 before its fields (mlx_output_options_t).
 #ifndef MLXCEL_RUNTIME_MLXCEL_H_
 #define MLXCEL_RUNTIME_MLXCEL_H_
 
 #include <stdint.h>
 
+#include "base/progress.h"
 #include "base/status.h"
 #include "grammar/grammar.h"
+#include "output/output_format.h"
 #include "template/chat_formats.h"
 #include "template/conversation.h"
 
@@ -83,66 +87,45 @@ typedef struct mlx_engine_options {
   mlx_device_choice_t device;  // AUTO: a GPU if there is one and the model has code for it, else the CPU
   const char *reason;  // why the caller chose this device, for mlx_engine_info; NULL: the engine explains
   int threads;         // CPU worker threads, at most one for each CPU that this process may use; 0: that many
-  const char *cpu_level;  // run the code for this CPU level ("x86-64-v3"); NULL: the highest that runs here
+  // CPU level to run in a portable bundle, or to compile a source model for ("x86-64-v3"). NULL: the highest
+  // that runs here.
+  const char *cpu_level;
   // Context length of a session, in positions. 0: what the model supports, at most 8192, or less if memory is
   // short. -1: what the model supports. More than the model or the memory allows is an error.
   int64_t context;
-  int64_t sequences;    // sessions that may exist at the same time; 0: 1
+  // Sessions that may exist at the same time; 0: 1. Of an encoder, texts of one step; 0: 64. -N means the
+  // default, N for a model that generates and 64 for an encoder.
+  int64_t sequences;
   uint64_t memory;      // most bytes of the KV cache; 0: what all sequences need, if they fit
   bool allow_unsigned;  // open a bundle even if another machine made it and no trusted key signed it
-  const char *dtype;    // fail unless the model was compiled with this --dtype ("bf16"); NULL: any
-  const char *kv;       // fail unless the model was compiled with this --kv ("bf16"); NULL: any
-  // If not NULL, a text that a session must be able to read. Opening then fails before anything is loaded if
-  // the text does not fit.
+  // Formats of weights and of the KV cache, as the command's --dtype and --kv ("bf16"); NULL: the default. A
+  // source model is compiled with them. A bundle that was compiled with others is an error, unless |dtype| is
+  // "auto".
+  const char *dtype, *kv;
+  // For source models: as the command's --quantize ("q4") and --kernels ("required"). NULL: not quantized,
+  // and "auto". A bundle with |quantize| is an error.
+  const char *quantize, *kernels;
+  // If not NULL, a text that a session must be able to read. Opening then fails before anything is compiled
+  // or loaded if the text does not fit. mlx_engine_prompt returns its tokens.
   const char *prompt;
   size_t prompt_length;
-  bool prompt_is_chat;  // a chat template rendered the prompt, so no special tokens are added to it
-  // Called on the opening thread while weights are copied to a GPU: first with 0 bytes done, last with all.
-  // May be NULL.
-  void (*on_load)(void *user, uint64_t done_bytes, uint64_t total_bytes);
-  // Called on the opening thread while a file of a bundle is hashed, which happens to weights at their first
-  // use. May be NULL.
-  void (*on_verify)(void *user, uint64_t done_bytes, uint64_t total_bytes);
-  void *user;
+  bool prompt_is_chat;   // a chat template rendered the prompt, so no special tokens are added to it
+  bool prompt_is_plain;  // special tokens in the prompt are text (mlx_engine_tokenize_plain)
+  // Progress of pulling, compiling and loading, and a way to cancel them (base/progress.h). NULL: none.
+  const mlx_report_t *report;
+  bool verbose;  // also report the formats of weights and the path of each op
 } mlx_engine_options_t;
 void mlx_engine_options_initialize(mlx_engine_options_t *out_options);  // MLX_USE_AUTO; everything else 0
 
-// True if |path| looks like a bundle, so that mlx_engine_open_bundle is worth trying.
-bool mlx_engine_is_bundle(const char *path);
-// Opens a bundle (.mlxb), which is a directory or one file. Chooses the best of its targets for this machine.
-// Checks every file against its digest before use. Release with mlx_engine_close.
-mlx_status_t mlx_engine_open_bundle(const char *path, const mlx_engine_options_t *options,
-                                    mlx_engine_t **out_engine) MLX_MUST_USE;
-// True if mlx_engine_open_bundle refuses this bundle because of its contract version or IREE version.
-// Compiling the model again fixes that.
-bool mlx_engine_needs_recompile(const char *path);
+// Opens any model: a bundle (.mlxb), a GGUF file, a Hugging Face directory, the name of a stored model, or
+// what `mlxcel pull` accepts: hf:ORG/NAME, oci://HOST/NAME:TAG, the URL of a GGUF file, a short name
+// ("qwen3:0.6b"). A model that is not here is pulled into the cache. A model that is not compiled is compiled
+// into the cache: that needs iree-compile, and for a GPU NVRTC (docs/library.md). A library that was built
+// without the compiler opens bundles only and fails with MLX_UNSUPPORTED for other models. Release with
+// mlx_engine_close.
+mlx_status_t mlx_open(const char *model, const mlx_engine_options_t *options,
+                      mlx_engine_t **out_engine) MLX_MUST_USE;
 
-// Weights that are not in a file: the caller makes them while they are copied to a GPU.
-typedef struct mlx_made_weights {
-  uint64_t size;  // bytes
-  int workers;    // threads that may call |read| at the same time
-  // Writes |length| bytes of the weights at |offset| to |out|. No two threads have the same |worker|, which
-  // is below |workers|, at a time. |offset| is a multiple of 64.
-  mlx_status_t (*read)(void *user, int worker, uint64_t offset, size_t length, void *out);
-  uint64_t (*size_of)(void *user, const char *name);  // bytes of one weight; 0 if the model does not have it
-  void *user;
-} mlx_made_weights_t;
-
-// The parts of a model that was compiled into the local cache. All pointers are borrowed for the call.
-typedef struct mlx_model_parts {
-  const char *name;                            // the model's name, for messages
-  const char *manifest_name, *tokenizer_name;  // the names of the two JSON texts, for messages
-  const char *manifest, *tokenizer;            // JSON texts
-  size_t manifest_length, tokenizer_length;
-  const char *chat;  // the text of chat.json; NULL: the model has no chat template
-  size_t chat_length;
-  const char *vmfb_path;
-  const char *weights_path;  // the archive; NULL: |weights|, for a GPU only
-  const mlx_made_weights_t *weights;
-} mlx_model_parts_t;
-// Opens an engine from parts. Release with mlx_engine_close.
-mlx_status_t mlx_engine_open(const mlx_model_parts_t *parts, const mlx_engine_options_t *options,
-                             mlx_engine_t **out_engine) MLX_MUST_USE;
 // Closes the engine. All its sessions must be freed before. NULL is fine.
 void mlx_engine_close(mlx_engine_t *engine);
 
@@ -160,9 +143,17 @@ typedef struct mlx_engine_info {
   const char *levels;                          // portable model: all CPU levels it has code for; else ""
   const char *kernels;                         // "decode, linear", or "none (generic path)"
   int64_t context;                             // context length of a session, in positions
+  int64_t model_context;                       // the longest that the model supports
   int64_t vocab;                               // tokens in the vocabulary
   int64_t sequences;                           // sessions that may exist at the same time
   int64_t hidden;                              // hidden size: the numbers of an embedding
+  bool is_encoder;      // it computes embeddings and generates no text: it has no sessions
+  bool is_normalized;   // embeddings have the Euclidean norm 1
+  const char *pooling;  // of an embedding model: "mean", "cls", "last" or "max"; else ""
+  // A classifier: an encoder that gives a text, or a pair of texts, so many scores and no embedding
+  // (mlx_engine_classify). A reranker has one. 0: the model is no classifier.
+  int64_t labels;
+  const char *query_prompt, *document_prompt;  // an embedding model's, put before a text; "": none
   uint64_t weight_bytes;                       // all weights
   // The weights that one decode step reads: all but an embedding table that is not also the output head.
   uint64_t token_weight_bytes;
@@ -176,35 +167,37 @@ typedef struct mlx_engine_info {
 mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine);
 
 // ----------------------------------------------------------------------------------------------------------
-// Information about this machine, without an engine
-
-// The compiler target of this machine's GPU ("cuda:sm_90") and its memory in bytes. Fails with
-// MLX_UNAVAILABLE, and the reason, if there is no usable GPU.
-mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size, uint64_t *out_memory) MLX_MUST_USE;
-// One line about the GPU: "NVIDIA H200, sm_90, 139.8 GiB, driver for CUDA 13.0". Fails with MLX_UNAVAILABLE,
-// and the reason, if there is none.
-mlx_status_t mlx_engine_gpu_text(char *out_text, size_t size) MLX_MUST_USE;
-// Ranks code for |target| on this machine: 0 if it does not run here or the target is unknown, else higher is
-// better. Any GPU ranks above any CPU, a newer GPU or CPU level above an older one, and code compiled for
-// exactly this CPU above any CPU level. For the target cpu:host, |cpu| identifies the CPU it was compiled on
-// (mlx_variant_t.cpu); else it is "".
-size_t mlx_engine_rank_target(const char *target, const char *cpu);
-// Runs the test module of mlx_compile_smoke on a device and checks the result.
-mlx_status_t mlx_engine_smoke(mlx_device_choice_t device, const char *vmfb_path) MLX_MUST_USE;
-// The check of mlx_engine_options_t.prompt, from the text of a tokenizer.json: it needs no compiled model.
-mlx_status_t mlx_engine_check_prompt(const char *tokenizer_name, const char *tokenizer,
-                                     size_t tokenizer_length, const char *prompt, size_t prompt_length,
-                                     bool prompt_is_chat, int64_t context, int64_t vocab) MLX_MUST_USE;
-
-// ----------------------------------------------------------------------------------------------------------
 // Tokens. All functions: any thread.
 
+// The tokens of mlx_engine_options_t.prompt, borrowed from the engine; NULL if there was no prompt.
+const int32_t *mlx_engine_prompt(const mlx_engine_t *engine, size_t *out_count);
 // The token ids of |text|, with the model's start token if it has one. Special tokens written in the text are
 // recognized. Release with mlx_engine_free_ids.
 mlx_status_t mlx_engine_tokenize(const mlx_engine_t *engine, const char *text, size_t length,
                                  int32_t **out_ids, size_t *out_count) MLX_MUST_USE;
 // The same for a text that a chat template rendered. Such a text already has its start token; none is added.
 mlx_status_t mlx_engine_tokenize_chat(const mlx_engine_t *engine, const char *text, size_t length,
+                                      int32_t **out_ids, size_t *out_count) MLX_MUST_USE;
+// The same for a text in which special tokens are text, as with llama.cpp's parse_special and Hugging Face's
+// split_special_tokens: <|im_start|> becomes the tokens of its characters. |add_start| adds the model's start
+// token. If the text has more than |limit| tokens, *|out_ids| is NULL, *|out_count| is more than |limit| and
+// at most the number of tokens, and the rest of the text is not tokenized.
+mlx_status_t mlx_engine_tokenize_plain(const mlx_engine_t *engine, const char *text, size_t length,
+                                       bool add_start, size_t limit, int32_t **out_ids,
+                                       size_t *out_count) MLX_MUST_USE;
+// The token ids of a text for its embedding. One that is longer than the context is cut as
+// sentence-transformers does it: the first tokens stay, and the special tokens around them.
+mlx_status_t mlx_engine_tokenize_cut(const mlx_engine_t *engine, const char *text, size_t length,
+                                     int32_t **out_ids, size_t *out_count) MLX_MUST_USE;
+// A text and perhaps a second one, for a classifier: a query and a document. The texts need not end with NUL.
+typedef struct mlx_text_pair {
+  const char *first, *second;  // |second| NULL: one text
+  size_t first_length, second_length;
+} mlx_text_pair_t;
+// The token ids of a pair with the special tokens of the model, for a classifier only. If they are more than
+// the context, the longer text is cut first (Hugging Face's longest_first). A token of the second text may
+// have its ID plus the size of the vocabulary: the model then gives it another token type.
+mlx_status_t mlx_engine_tokenize_pair(const mlx_engine_t *engine, const mlx_text_pair_t *pair,
                                       int32_t **out_ids, size_t *out_count) MLX_MUST_USE;
 void mlx_engine_free_ids(int32_t *ids);  // NULL is fine
 // The bytes of one token, also of a special one. They may be part of a character. Release with mlx_free.
@@ -215,29 +208,16 @@ bool mlx_engine_is_end(const mlx_engine_t *engine, int32_t id);  // an end-of-te
 // with mlx_free.
 mlx_status_t mlx_engine_detokenize(const mlx_engine_t *engine, const int32_t *ids, size_t count, bool special,
                                    char **out_text, size_t *out_length) MLX_MUST_USE;
-// Builds the tables that requests with a grammar need, so that the first such request does not wait for
-// them. May run beside other threads that use the engine, if none of them uses a grammar before it has
-// returned. Not by two threads at a time.
-mlx_status_t mlx_engine_prepare_grammars(mlx_engine_t *engine) MLX_MUST_USE;
 
 // ----------------------------------------------------------------------------------------------------------
 // Chat templates. A chat does not change after it is created: any thread may render it.
 
 // The model's chat template, borrowed from the engine; NULL if it has none.
 const mlx_chat_t *mlx_engine_chat(const mlx_engine_t *engine);
-// The chat template of a bundle, without opening an engine. Fails with MLX_NOT_FOUND if the bundle has none.
-// Release with mlx_chat_free.
-mlx_status_t mlx_chat_open_bundle(const char *path, mlx_chat_t **out_chat) MLX_MUST_USE;
-// The chat template in the text of a chat.json. *out_chat is NULL if the text has none. |name| identifies the
-// text in error messages. Release with mlx_chat_free.
-mlx_status_t mlx_chat_create(const char *name, const char *json, size_t length,
-                             mlx_chat_t **out_chat) MLX_MUST_USE;
 // A chat template from the Jinja text |source|, in place of the model's own. |json| is the model's chat.json,
 // for its special tokens, and may be NULL. Fails if the template does not parse. Release with mlx_chat_free.
 mlx_status_t mlx_chat_create_from_source(const char *name, const char *source, size_t source_length,
                                          const char *json, size_t length, mlx_chat_t **out_chat) MLX_MUST_USE;
-// The text of a bundle's chat.json; NULL if it has none. Release with mlx_free.
-mlx_status_t mlx_chat_read_bundle(const char *path, char **out_json, size_t *out_length) MLX_MUST_USE;
 void mlx_chat_free(mlx_chat_t *chat);  // NULL is fine
 // Makes the error that the model |name| has no chat template.
 mlx_status_t mlx_chat_missing_error(const char *name) MLX_MUST_USE;
@@ -249,6 +229,10 @@ typedef struct mlx_chat_options {
   const char *variables;       // a JSON object of extra template variables ("enable_thinking"); NULL: none
   bool add_generation_prompt;  // end with the start of an assistant message
   int64_t now;                 // the time that the template sees, in seconds since 1970; 0: the system clock
+  // Special tokens in messages, other than those of the role "assistant", are text: the rendered text has
+  // marks before them for mlx_engine_tokenize_chat of this engine. NULL: they become control tokens, as with
+  // transformers.
+  const mlx_engine_t *plain;
 } mlx_chat_options_t;
 void mlx_chat_options_initialize(mlx_chat_options_t *out_options);  // with a generation prompt; else 0
 
@@ -307,27 +291,31 @@ mlx_status_t mlx_session_score(mlx_session_t *session, const int32_t *ids, size_
                                mlx_status_t (*on_logits)(void *user, size_t index, const float *logits),
                                void *user) MLX_MUST_USE;
 
-// Texts of |length| tokens each. |ids| and |logprobs| are borrowed for the call.
-typedef struct mlx_texts {
-  const int32_t *ids;    // [count][length]
-  size_t count, length;  // |length| is at least |context| + 2
-  size_t context;        // first tokens of each text whose next token is not scored
-  float *logprobs;       // [count][length - 1 - context] out: of token |context| + 1 and those after it
-  mlx_status_t (*on_logits)(void *user, size_t index,
-                            const float *logits);  // as in mlx_session_score; or NULL
-  void (*on_text)(void *user, size_t index);       // called when a text's |logprobs| are stored; may be NULL
-  void *user;
-} mlx_texts_t;
-// Scores independent texts at the speed of prefill: steps of the next text are queued before those of the
-// last one have ended. Each text continues the session's tokens, which stay as they are. Otherwise like
-// mlx_session_score.
-mlx_status_t mlx_session_score_texts(mlx_session_t *session, const mlx_texts_t *texts) MLX_MUST_USE;
-
 // The embedding of |ids|: the hidden state of the last token, which the output head reads, divided by its
 // Euclidean norm. |size| must be the hidden size. The session drops its sequence before and holds |ids|
 // after. A value that is not finite is an error.
 mlx_status_t mlx_session_embed(mlx_session_t *session, const int32_t *ids, size_t count, float *out_embedding,
                                size_t size) MLX_MUST_USE;
+
+// The embeddings of |count| texts. Text i has the counts[i] tokens ids[i]. Texts share steps, and each gets
+// the bits that it gets alone. A row of |out_embeddings| [count][size] has the first |size| numbers of an
+// embedding; fewer than the hidden size are divided by their Euclidean norm, if the model's embeddings have
+// the norm 1. |on_done|, if it is not NULL, is called with the number of texts that are done; false ends the
+// work with MLX_CANCELLED. Not while a scheduler of the engine has requests.
+mlx_status_t mlx_engine_embed(mlx_engine_t *engine, const int32_t *const *ids, const size_t *counts,
+                              size_t count, float *out_embeddings, size_t size,
+                              bool (*on_done)(void *user, size_t done), void *user) MLX_MUST_USE;
+
+// The scores of |count| pairs by a classifier: row i of |out_scores| [count][labels]. They are what
+// sentence-transformers' CrossEncoder computes: a model with one label usually gives sigmoids, unless |raw|.
+// Pairs share steps, and each gets the bits that it gets alone. |on_done| as in mlx_engine_embed. Not while a
+// scheduler of the engine has requests.
+mlx_status_t mlx_engine_classify(mlx_engine_t *engine, const mlx_text_pair_t *pairs, size_t count, bool raw,
+                                 float *out_scores, bool (*on_done)(void *user, size_t done),
+                                 void *user) MLX_MUST_USE;
+// Turns |count| numbers that the network of a classifier computed into scores. For requests of a scheduler
+// with options.embed, whose result is such numbers. Any thread.
+void mlx_engine_activate_scores(const mlx_engine_t *engine, float *scores, size_t count);
 
 // ----------------------------------------------------------------------------------------------------------
 // Sampling (docs/sampling.md)
@@ -380,17 +368,15 @@ typedef struct mlx_logprob {
 typedef struct mlx_scheduler mlx_scheduler_t;
 typedef struct mlx_request mlx_request_t;
 
-typedef enum mlx_finish_reason {
-  MLX_FINISH_STOP,       // an end-of-text token, a stop string, or the grammar allows no further text
-  MLX_FINISH_LENGTH,     // max_tokens
-  MLX_FINISH_CONTEXT,    // the context is full
-  MLX_FINISH_CANCELLED,  // on_text returned false, or mlx_request_cancel
-  MLX_FINISH_ERROR       // the request failed; only requests of a scheduler end this way
-} mlx_finish_reason_t;
 const char *mlx_finish_reason_name(mlx_finish_reason_t reason);
 
 #define MLX_MAX_STOPS 64          // stop strings of one request
 #define MLX_MAX_STOP_LENGTH 4096  // bytes of a stop string
+
+typedef struct mlx_token_list {
+  const int32_t *ids;
+  size_t count;
+} mlx_token_list_t;
 
 typedef struct mlx_generate_options {
   int64_t max_tokens;              // -1: until the model stops or the context is full
@@ -406,12 +392,21 @@ typedef struct mlx_generate_options {
   // A stop string may begin and end inside a token. Text that may be its beginning is held back.
   const char *const *stops;
   size_t stop_count;
+  // Tokens that end the generation as an end-of-text token does, also with ignore_eos.
+  const int32_t *stop_ids;
+  size_t stop_id_count;
+  int64_t min_tokens;          // before so many, no end-of-text token and none of |stop_ids| is generated
+  const int32_t *allowed_ids;  // only these are generated; also end-of-text tokens only if they are listed
+  size_t allowed_id_count;     // 0: all
+  const mlx_token_list_t *banned;  // sequences of tokens that are not generated; each has at least one
+  size_t banned_count;
   // Special tokens ("<|channel|>") that are part of the text, and that a grammar may require. Other special
   // tokens and end-of-text tokens never are. Texts that are no special token of the model are ignored.
   const char *const *visible_tokens;
   size_t visible_token_count;
   int64_t priority;  // requests of a scheduler only: a higher one is served first; 0: the default
   bool embed;        // requests of a scheduler only: generate nothing, compute the embedding of the tokens
+  bool embed_raw;    // with |embed|: keep the norm, also if the model's embeddings have the norm 1
   // Called with new text as it is generated: complete UTF-8 characters, possibly "". At first each token
   // makes one call. Later, if only one sequence runs, one call covers all tokens that the module decodes at
   // once. Return false to stop. May be NULL.
@@ -438,7 +433,7 @@ typedef struct mlx_generation {
   mlx_logprob_t *prompt_logprobs;
   char *text;  // NUL-terminated
   size_t text_length;
-  float *embedding;  // [mlx_engine_info_t.hidden] of length 1, if options.embed was set; else NULL
+  float *embedding;  // [mlx_engine_info_t.hidden] if options.embed was set; else NULL
   mlx_finish_reason_t finish_reason;
   int64_t stop;           // index of the stop string that ended the text; -1: none
   int64_t cached_tokens;  // prompt tokens that were not computed, because other requests had computed them
@@ -472,8 +467,8 @@ void mlx_generation_clear(mlx_generation_t *generation);
 //   mlx_scheduler_free(scheduler);
 //
 // Callbacks run inside mlx_scheduler_step, on its thread. A callback may submit requests and cancel any
-// request. It must not call mlx_scheduler_step, mlx_scheduler_run or mlx_scheduler_free. on_text must not
-// free a request; on_done may free its own.
+// request. It must not call mlx_scheduler_step, mlx_scheduler_run or mlx_scheduler_free, or use a session.
+// on_text must not free a request; on_done may free its own.
 //
 // Failures: an error that concerns one request (its grammar, its logits) ends that request only, with
 // MLX_FINISH_ERROR; mlx_request_take_status has the error, and mlx_scheduler_step succeeds. If a step itself
@@ -492,8 +487,8 @@ typedef struct mlx_scheduler_options {
 void mlx_scheduler_options_initialize(mlx_scheduler_options_t *out_options);  // shares prefixes; else 0
 
 // At most one scheduler per engine. Sessions may exist beside it; they take pages and sequences of the same
-// engine. They must not be used while the scheduler has requests to run: both would wait for the same queue.
-// Release with mlx_scheduler_free.
+// engine. A call of a session also advances the scheduler's requests, and runs their callbacks. Release with
+// mlx_scheduler_free.
 mlx_status_t mlx_scheduler_create(mlx_engine_t *engine, const mlx_scheduler_options_t *options,
                                   mlx_scheduler_t **out_scheduler) MLX_MUST_USE;
 // Waits for the steps that the device still runs. All requests must be freed before. NULL is fine.

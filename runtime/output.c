@@ -54,12 +54,17 @@ mlx_status_t mlx_output_initialize(const mlx_generate_options_t *options, const 
     return mlx_error(MLX_USAGE, "--logprobs %lld: the model has only %lld tokens",
                      (long long)options->logprobs, (long long)vocab);
   MLX_TRY(mlx_visible_initialize(options, tokenizer, eos, eos_count, &out->visible));
+  MLX_TRY(mlx_alloc(options->stop_id_count, sizeof *out->stop_ids, &out->stop_ids));
+  if (options->stop_id_count)
+    memcpy(out->stop_ids, options->stop_ids, options->stop_id_count * sizeof *out->stop_ids);
+  out->stop_id_count = options->stop_id_count;
   return copy_stops(out, options);
 }
 
 void mlx_output_clear(mlx_output_t *output) {
   for (size_t i = 0; i < output->stop_count; ++i) mlx_free(output->stops[i]);
   mlx_free(output->stops);
+  mlx_free(output->stop_ids);
   mlx_visible_clear(&output->visible);
   if (output->generation.text == output->text.data) output->generation.text = NULL;
   mlx_generation_clear(&output->generation);
@@ -119,6 +124,13 @@ static bool is_eos(const mlx_output_t *output, int32_t id) {
   return false;
 }
 
+static bool is_stop_id(const mlx_output_t *output, int32_t id) {
+  for (size_t i = 0; i < output->stop_id_count; ++i) {
+    if (output->stop_ids[i] == id) return true;
+  }
+  return false;
+}
+
 mlx_status_t mlx_output_add(mlx_output_t *output, int32_t id, const mlx_logprob_t *logprobs) {
   mlx_generation_t *g = &output->generation;
   const size_t width = logprobs ? (size_t)output->logprobs + 1 : 0;
@@ -129,13 +141,15 @@ mlx_status_t mlx_output_add(mlx_output_t *output, int32_t id, const mlx_logprob_
     memcpy(g->logprobs + g->count * width, logprobs, width * sizeof *logprobs);
   }
   g->ids[g->count++] = id;
-  mlx_detokenizer_push(output->tokenizer, &output->detokenizer, id, !mlx_visible_has(&output->visible, id),
-                       &output->text);
+  const bool stops = is_stop_id(output, id);  // such a token is not part of the text
+  if (!stops)
+    mlx_detokenizer_push(output->tokenizer, &output->detokenizer, id, !mlx_visible_has(&output->visible, id),
+                         &output->text);
   MLX_TRY(mlx_text_finish(&output->text));
   search_stops(output);
   g->text = output->text.data;
   g->text_length = output->text.length;
-  if (is_eos(output, id)) end(output, MLX_FINISH_STOP);
+  if (stops || is_eos(output, id)) end(output, MLX_FINISH_STOP);
   if (!mlx_output_left(output)) end(output, MLX_FINISH_LENGTH);
   return NULL;
 }

@@ -20,6 +20,8 @@ typedef struct mlx_output {
   mlx_visible_t visible;
   char **stops;  // [stop_count] owned
   size_t stop_count;
+  int32_t *stop_ids;  // [stop_id_count] owned
+  size_t stop_id_count;
 
   mlx_generation_t generation;  // its text is borrowed from |text| until mlx_output_finish
   size_t id_capacity, logprob_capacity;

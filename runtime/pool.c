@@ -13,6 +13,8 @@ typedef struct page {
   int32_t parent;          // published: the page of the positions before; 0: none
   int32_t next_in_bucket;  // published; 0: the last
   int32_t window;          // published: the window page of the same positions; 0: none
+  int32_t state;           // published: a state after |state_count| of its tokens; 0: none
+  int32_t state_count;
   bool reused;             // published: a second sequence has used it
   uint64_t before, after;  // published: hash of all tokens before the page, and with its own
   int32_t ids[MLX_KV_PAGE];
@@ -23,6 +25,8 @@ struct mlx_pool {
   page_t *pages;          // [frames.count]
   mlx_frames_t windows;   // of the window pages; count 0: there are none
   int32_t *owners;        // [windows.count] the published page whose positions a window page has; 0: none
+  mlx_frames_t states;    // count 0: there are none
+  int32_t *state_owners;  // [states.count] the published page that keeps a state; 0: none
   int32_t *buckets;       // [bucket_count] the first page of each; 0: none
   uint64_t bucket_count;  // a power of two
   bool *slots;            // [slot_count] taken
@@ -68,6 +72,8 @@ void mlx_pool_free(mlx_pool_t *pool) {
   if (!pool) return;
   mlx_frames_clear(&pool->frames);
   mlx_frames_clear(&pool->windows);
+  mlx_frames_clear(&pool->states);
+  mlx_free(pool->state_owners);
   mlx_free(pool->pages);
   mlx_free(pool->owners);
   mlx_free(pool->buckets);
@@ -134,9 +140,19 @@ static void detach_window(mlx_pool_t *pool, int32_t page) {
   if (!pool->windows.items[window].users) mlx_frames_free(&pool->windows, window);
 }
 
+// The state of |page| can no longer be found.
+static void detach_state(mlx_pool_t *pool, int32_t page) {
+  const int32_t state = pool->pages[page].state;
+  if (!state) return;
+  pool->pages[page].state = pool->pages[page].state_count = 0;
+  pool->state_owners[state] = 0;
+  if (!pool->states.items[state].users) mlx_frames_free(&pool->states, state);
+}
+
 static void unpublish(mlx_pool_t *pool, int32_t page) {
   page_t *p = &pool->pages[page];
   detach_window(pool, page);
+  detach_state(pool, page);
   int32_t *link = bucket_of(pool, p->before);
   while (*link != page) link = &pool->pages[*link].next_in_bucket;
   *link = p->next_in_bucket;
@@ -268,10 +284,55 @@ int32_t mlx_pool_keep_window(mlx_pool_t *pool, int32_t page, int32_t window) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
+// States
+
+mlx_status_t mlx_pool_add_states(mlx_pool_t *pool, int64_t states) {
+  if (states < 2 || states > INT32_MAX || pool->states.count)
+    return mlx_error(MLX_USAGE, "a KV pool of %lld states is not possible", (long long)states);
+  MLX_TRY(mlx_frames_create(states, &pool->states));
+  return mlx_alloc((size_t)states, sizeof *pool->state_owners, &pool->state_owners);
+}
+
+int32_t mlx_pool_take_state(mlx_pool_t *pool) {
+  int32_t state = mlx_frames_take_free(&pool->states);
+  if (state) return state;
+  state = pool->states.oldest;
+  if (!state) return 0;
+  mlx_frames_take_cached(&pool->states, state);
+  detach_state(pool, pool->state_owners[state]);
+  return state;
+}
+
+void mlx_pool_retain_state(mlx_pool_t *pool, int32_t state) { mlx_frames_retain(&pool->states, state); }
+
+void mlx_pool_release_state(mlx_pool_t *pool, int32_t state) {
+  if (!mlx_frames_drop(&pool->states, state)) return;
+  if (pool->state_owners[state])
+    mlx_frames_cache(&pool->states, state, false);
+  else
+    mlx_frames_free(&pool->states, state);
+}
+
+int32_t mlx_pool_state_of(const mlx_pool_t *pool, int32_t page, size_t *out_count) {
+  *out_count = (size_t)pool->pages[page].state_count;
+  return pool->pages[page].state;
+}
+
+void mlx_pool_keep_state(mlx_pool_t *pool, int32_t page, int32_t state, size_t count) {
+  page_t *p = &pool->pages[page];
+  if (!count || count > (size_t)p->count || pool->state_owners[state]) return;
+  detach_state(pool, page);
+  p->state = state;
+  p->state_count = (int32_t)count;
+  pool->state_owners[state] = page;
+}
+
+// ----------------------------------------------------------------------------------------------------------
 // Information
 
 mlx_pool_counts_t mlx_pool_counts(const mlx_pool_t *pool) { return pool->frames.counts; }
 mlx_pool_counts_t mlx_pool_window_counts(const mlx_pool_t *pool) { return pool->windows.counts; }
+mlx_pool_counts_t mlx_pool_state_counts(const mlx_pool_t *pool) { return pool->states.counts; }
 
 int64_t mlx_pool_users(const mlx_pool_t *pool, int32_t page) { return pool->frames.items[page].users; }
 
@@ -286,7 +347,9 @@ static mlx_status_t check_page(const mlx_pool_t *pool, int32_t page) {
   const mlx_frame_t *frames = pool->frames.items;
   if (frames[page].cached && !p->count)
     return mlx_error(MLX_INTERNAL, "page %d is cached, but not published", page);
-  if (!p->count) return p->window ? mlx_error(MLX_INTERNAL, "page %d keeps a window page", page) : NULL;
+  if (!p->count)
+    return p->window || p->state ? mlx_error(MLX_INTERNAL, "page %d keeps a window page or a state", page)
+                                 : NULL;
   if (!frames[page].users && !frames[page].cached)
     return mlx_error(MLX_INTERNAL, "page %d is published, but free", page);
   if (!is_in_bucket(pool, page)) return mlx_error(MLX_INTERNAL, "page %d is not in its bucket", page);
@@ -294,6 +357,8 @@ static mlx_status_t check_page(const mlx_pool_t *pool, int32_t page) {
     return mlx_error(MLX_INTERNAL, "the parent %d of page %d is not published", p->parent, page);
   if (frames[page].users && p->parent && !frames[p->parent].users && !pool->releases_first)
     return mlx_error(MLX_INTERNAL, "page %d has users, its parent %d has none", page, p->parent);
+  if (p->state && (pool->state_owners[p->state] != page || p->state_count < 1 || p->state_count > p->count))
+    return mlx_error(MLX_INTERNAL, "state %d of page %d has another owner", p->state, page);
   if (p->window && pool->owners[p->window] != page)
     return mlx_error(MLX_INTERNAL, "window page %d of page %d has another owner", p->window, page);
   return NULL;
@@ -307,5 +372,11 @@ mlx_status_t mlx_pool_check(const mlx_pool_t *pool) {
     if (owner ? pool->pages[owner].window != window : pool->windows.items[window].cached)
       return mlx_error(MLX_INTERNAL, "window page %d is not kept by page %d", window, owner);
   }
-  return pool->windows.count ? mlx_frames_check(&pool->windows) : NULL;
+  if (pool->windows.count) MLX_TRY(mlx_frames_check(&pool->windows));
+  for (int32_t state = 1; state < pool->states.count; ++state) {
+    const int32_t owner = pool->state_owners[state];
+    if (owner ? pool->pages[owner].state != state : pool->states.items[state].cached)
+      return mlx_error(MLX_INTERNAL, "state %d is not kept by page %d", state, owner);
+  }
+  return pool->states.count ? mlx_frames_check(&pool->states) : NULL;
 }

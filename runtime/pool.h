@@ -21,6 +21,10 @@
 // pages that one sequence has passed, then those that were used by several sequences or that a sequence ended
 // with, the least recently used first.
 //
+// States (kernels/step.h) are a third kind, one per sequence. A published page can keep a state: a snapshot
+// after some of its tokens, from which a sequence that begins with the same tokens goes on. A kept state
+// without users is cached, and evicted alone, the least recently used first.
+//
 // Ownership: the caller owns the pool. Threads: one thread at a time.
 #ifndef MLXCEL_RUNTIME_POOL_H_
 #define MLXCEL_RUNTIME_POOL_H_
@@ -72,11 +76,24 @@ int32_t mlx_pool_window_of(const mlx_pool_t *pool, int32_t page);
 // caller's user moves to that page. Returns the window page to use.
 int32_t mlx_pool_keep_window(mlx_pool_t *pool, int32_t page, int32_t window);
 
+// Gives the pool |states| states, with state 0. Once, before the first use.
+mlx_status_t mlx_pool_add_states(mlx_pool_t *pool, int64_t states) MLX_MUST_USE;
+// A state with one user: the lowest free one, else the cached one that was not used for the longest time.
+// Returns 0 if every state has a user.
+int32_t mlx_pool_take_state(mlx_pool_t *pool);
+void mlx_pool_retain_state(mlx_pool_t *pool, int32_t state);   // one more user
+void mlx_pool_release_state(mlx_pool_t *pool, int32_t state);  // one user less
+// The state that |page| keeps, after *|out_count| of its tokens; 0: none.
+int32_t mlx_pool_state_of(const mlx_pool_t *pool, int32_t page, size_t *out_count);
+// |page|, if it is published, keeps |state|, the state after |count| of its tokens, in place of another one.
+void mlx_pool_keep_state(mlx_pool_t *pool, int32_t page, int32_t state, size_t count);
+
 typedef struct mlx_pool_counts {
   int64_t used, cached, free;  // pages, without page 0
 } mlx_pool_counts_t;
 mlx_pool_counts_t mlx_pool_counts(const mlx_pool_t *pool);
 mlx_pool_counts_t mlx_pool_window_counts(const mlx_pool_t *pool);
+mlx_pool_counts_t mlx_pool_state_counts(const mlx_pool_t *pool);
 int64_t mlx_pool_users(const mlx_pool_t *pool, int32_t page);
 // Checks the pool's own data, for tests: fails with MLX_INTERNAL and the broken rule.
 mlx_status_t mlx_pool_check(const mlx_pool_t *pool) MLX_MUST_USE;

@@ -1,6 +1,8 @@
 // A sequence and its pages.
 #include "runtime/request.h"
 
+#include <string.h>
+
 #include "base/memory.h"
 
 bool mlx_request_is_before(const mlx_request_t *a, const mlx_request_t *b) {
@@ -10,7 +12,16 @@ bool mlx_request_is_before(const mlx_request_t *a, const mlx_request_t *b) {
 size_t mlx_request_unfed(const mlx_request_t *r) { return r->count + r->pending - r->fed; }
 
 bool mlx_request_scores(const mlx_request_t *r) {
-  return r->prompt_logprobs >= 0 && r->scored + 1 < r->prompt_count;
+  return r->score.done < r->score.texts * (r->score.end - r->score.from);
+}
+
+void mlx_request_next_text(mlx_request_t *r) {
+  mlx_scoring_t *score = &r->score;
+  const size_t length = score->end + 1 - score->start;
+  if (score->text + 1 >= score->texts || r->fed < score->end) return;
+  ++score->text;
+  r->fed = score->start;
+  memcpy(r->ids + r->fed, score->ids + score->text * length, length * sizeof *r->ids);
 }
 
 mlx_status_t mlx_request_append(mlx_request_t *r, int32_t id) {
@@ -19,13 +30,23 @@ mlx_status_t mlx_request_append(mlx_request_t *r, int32_t id) {
   return NULL;
 }
 
-void mlx_request_release(mlx_request_t *r) {
+void mlx_request_clear(mlx_request_t *r) {
   mlx_sequence_sampler_free(r->sampler);
   mlx_output_clear(&r->output);
   mlx_status_free(r->status);
+  r->sampler = NULL;
+  r->status = NULL;
+  r->score = (mlx_scoring_t){0};
+  r->cancelled = false;
+  r->started = r->first = 0;
+}
+
+void mlx_request_release(mlx_request_t *r) {
+  mlx_request_clear(r);
   mlx_free(r->ids);
-  if (!r->held) mlx_free(r->pages);
+  mlx_free(r->pages);
   mlx_free(r->windows);
+  mlx_free(r->logits);
   mlx_free(r);
 }
 
@@ -76,7 +97,7 @@ static size_t pages_held(const mlx_stepper_t *stepper, size_t positions) {
                                                    : pages_for(positions);
 }
 
-// Whether the sequence takes window pages from the pool. A session has its own.
+// Whether the sequence takes window pages from the pool as it goes on. A session has its own.
 static bool takes_windows(const mlx_request_t *r, const mlx_request_pages_t *p) {
   return p->stepper->window_pages && !r->held;
 }
@@ -197,6 +218,153 @@ static mlx_status_t copy_partial_page(mlx_request_t *r, const mlx_request_pages_
   return status;
 }
 
+// ----------------------------------------------------------------------------------------------------------
+// Recurrent state
+
+#define SNAPSHOT_TOKENS 512  // of a prompt between two snapshots
+
+// Whether the sequence takes a state from the pool. A session has its own.
+static bool takes_state(const mlx_request_t *r, const mlx_request_pages_t *p) {
+  return p->stepper->states && !r->held;
+}
+
+static mlx_status_t set_states(const mlx_request_t *r, const mlx_request_pages_t *p) {
+  return p->stepper->set_states(p->stepper, r->slot, r->snapshot ? r->snapshot : r->recurrent, r->recurrent);
+}
+
+// The last full page of the prompt ends here. The rest of it is often another in the next turn of a chat: the
+// start of an answer.
+static size_t last_boundary(const mlx_request_t *r) {
+  return (r->prompt_count - 1) / MLX_KV_PAGE * MLX_KV_PAGE;
+}
+
+size_t mlx_request_until_snapshot(const mlx_request_t *r, const mlx_request_pages_t *p, size_t count) {
+  const size_t boundary = last_boundary(r);
+  const bool keeps = r->held ? p->stepper->states > 0 : p->share && takes_state(r, p);
+  if (!keeps || r->fed >= boundary || r->fed + count <= boundary) return count;
+  return boundary - r->fed;
+}
+
+static bool wants_snapshot(const mlx_request_t *r) {
+  const size_t boundary = last_boundary(r);
+  if (!r->fed || r->fed % MLX_KV_PAGE || r->fed > boundary || r->published * MLX_KV_PAGE < r->fed)
+    return false;
+  return r->fed == boundary || r->fed - r->snapshot_at >= SNAPSHOT_TOKENS;
+}
+
+// Whether a session keeps a snapshot here. Nothing evicts it, so a state per sequence must be left.
+static bool wants_kept(const mlx_request_t *r, const mlx_request_pages_t *p) {
+  const mlx_pool_counts_t states = mlx_pool_state_counts(p->pool);
+  return r->fed && r->fed == last_boundary(r) && !r->score.texts &&
+         states.free + states.cached > p->stepper->slots;
+}
+
+static void keep_own(mlx_request_t *r, mlx_pool_t *pool) {
+  mlx_pool_retain_state(pool, r->recurrent);
+  if (r->kept) mlx_pool_release_state(pool, r->kept);
+  r->kept = r->recurrent;
+  r->kept_length = r->fed;
+}
+
+mlx_status_t mlx_request_return(mlx_request_t *r, const mlx_request_pages_t *p) {
+  if (r->snapshot) mlx_pool_release_state(p->pool, r->snapshot);
+  mlx_pool_retain_state(p->pool, r->kept);
+  r->snapshot = r->kept;
+  r->fed = r->kept_length;
+  return set_states(r, p);
+}
+
+void mlx_request_drop_kept(mlx_request_t *r, mlx_pool_t *pool) {
+  if (r->kept) mlx_pool_release_state(pool, r->kept);
+  if (r->snapshot) mlx_pool_release_state(pool, r->snapshot);
+  r->kept = r->snapshot = 0;
+}
+
+mlx_status_t mlx_request_note_state(mlx_request_t *r, const mlx_request_pages_t *p) {
+  if (!p->stepper->states) return NULL;
+  const int32_t read = r->snapshot;
+  r->snapshot = 0;
+  if (read) mlx_pool_release_state(p->pool, read);
+  const bool wanted = r->held ? wants_kept(r, p) : p->share && wants_snapshot(r);
+  const int32_t next = wanted ? mlx_pool_take_state(p->pool) : 0;
+  if (next) {
+    if (r->held)
+      keep_own(r, p->pool);
+    else
+      mlx_pool_keep_state(p->pool, r->pages[r->fed / MLX_KV_PAGE - 1], r->recurrent, MLX_KV_PAGE);
+    r->snapshot = r->recurrent;
+    r->snapshot_at = r->fed;
+    r->recurrent = next;
+  }
+  return read || next ? set_states(r, p) : NULL;
+}
+
+// A published page with a state from which the sequence can go on.
+typedef struct start {
+  int32_t page, state;
+  size_t length;  // positions that the state has
+} start_t;
+
+// The last state of |found| full pages, and of the page after them that begins with the next tokens.
+static start_t find_start(const mlx_request_t *r, const mlx_request_pages_t *p, size_t found, size_t limit) {
+  start_t best = {0};
+  size_t count, common;
+  for (size_t i = 0; i < found; ++i) {
+    const int32_t state = mlx_pool_state_of(p->pool, r->pages[i], &count);
+    if (state) best = (start_t){r->pages[i], state, i * MLX_KV_PAGE + count};
+  }
+  const size_t full = found * MLX_KV_PAGE, rest = limit - full < MLX_KV_PAGE ? limit - full : MLX_KV_PAGE;
+  if (!rest) return best;
+  const int32_t last = found ? r->pages[found - 1] : 0,
+                partial = mlx_pool_find(p->pool, last, r->ids + full, rest, &common),
+                state = partial ? mlx_pool_state_of(p->pool, partial, &count) : 0;
+  return state && count <= common ? (start_t){partial, state, full + count} : best;
+}
+
+// Uses published pages up to the last state that fits, and copies the page that it ends in.
+static mlx_status_t share_until_state(mlx_request_t *r, const mlx_request_pages_t *p, size_t limit) {
+  size_t found;
+  bool copied = true;
+  MLX_TRY(find_full_pages(r, p, limit, &found));
+  const start_t start = find_start(r, p, found, limit);
+  if (!start.state) return NULL;
+  mlx_pool_retain(p->pool, start.page);  // so that taking a page does not evict it
+  mlx_pool_retain_state(p->pool, start.state);
+  mlx_status_t status = NULL;
+  while (!status && r->page_count < start.length / MLX_KV_PAGE) {
+    const int32_t page = r->pages[r->page_count];
+    mlx_pool_retain(p->pool, page);
+    status = push_page(r, p, page, 0);
+  }
+  r->published = r->page_count;
+  if (!status && start.length % MLX_KV_PAGE) status = copy_pages(r, p, start.page, 0, &copied);
+  mlx_pool_release(p->pool, start.page);
+  if (status || !copied) {
+    mlx_pool_release_state(p->pool, start.state);
+    while (r->page_count) mlx_pool_release(p->pool, r->pages[--r->page_count]);
+    r->published = 0;
+    return status;
+  }
+  r->fed = r->snapshot_at = start.length;
+  r->snapshot = start.state;
+  return set_states(r, p);
+}
+
+// Gives the state back. With |keep|, the page of its last token keeps it.
+static void release_state(mlx_request_t *r, const mlx_request_pages_t *p, bool keep) {
+  if (!takes_state(r, p)) return;
+  const size_t last = r->fed ? (r->fed - 1) / MLX_KV_PAGE : 0;
+  if (keep && p->share && !r->snapshot && r->fed && r->fed <= r->count && last < r->page_count)
+    mlx_pool_keep_state(p->pool, r->pages[last], r->recurrent, r->fed - last * MLX_KV_PAGE);
+  if (r->snapshot) mlx_pool_release_state(p->pool, r->snapshot);
+  if (r->recurrent) mlx_pool_release_state(p->pool, r->recurrent);
+  r->snapshot = r->recurrent = 0;
+  r->snapshot_at = 0;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Joining and leaving
+
 // Whether the pool has pages for |next| positions and |spare| more.
 static bool has_enough(const mlx_request_t *r, const mlx_request_pages_t *p, size_t next, int64_t spare) {
   const mlx_pool_counts_t counts = mlx_pool_counts(p->pool), windows = mlx_pool_window_counts(p->pool);
@@ -215,11 +383,12 @@ static mlx_status_t find_pages(mlx_request_t *r, const mlx_request_pages_t *p, i
   const bool share = p->share && (!looks_back || p->stepper->set_tokens);
   const size_t next = r->count + 1 < (size_t)positions ? r->count + 1 : (size_t)positions;
   // A token is scored by the step that computes the token before it.
-  const size_t limit = mlx_request_scores(r) ? r->scored : r->count - 1;
-  if (share) MLX_TRY(share_full_pages(r, p, limit));
+  const size_t limit = mlx_request_scores(r) ? r->score.done : r->count - 1;
+  const bool recurrent = takes_state(r, p);
+  if (share) MLX_TRY(recurrent ? share_until_state(r, p, limit) : share_full_pages(r, p, limit));
   *out_enough = has_enough(r, p, next, spare);
   if (!*out_enough || !share) return NULL;
-  if (limit > r->fed) MLX_TRY(copy_partial_page(r, p, limit));
+  if (limit > r->fed && !recurrent) MLX_TRY(copy_partial_page(r, p, limit));
   MLX_TRY(mlx_request_drop_unseen(r, p));
   if (!looks_back || !r->fed) return NULL;
   return p->stepper->set_tokens(p->stepper, r->slot, 0, r->ids, r->fed);
@@ -230,8 +399,17 @@ mlx_status_t mlx_request_attach(mlx_request_t *r, const mlx_request_pages_t *p, 
   *out_attached = false;
   r->slot = mlx_pool_take_slot(p->pool);
   if (r->slot < 0) return NULL;
-  mlx_status_t status = find_pages(r, p, positions, spare, out_attached);
-  if (mlx_request_scores(r)) r->scored = r->fed;  // after a preemption, tokens may be scored again
+  mlx_status_t status = NULL;
+  if (takes_state(r, p)) {
+    r->recurrent = mlx_pool_take_state(p->pool);
+    if (!r->recurrent) {
+      mlx_request_detach(r, p, false);
+      return NULL;
+    }
+    status = set_states(r, p);
+  }
+  if (!status) status = find_pages(r, p, positions, spare, out_attached);
+  if (mlx_request_scores(r)) r->score.done = r->fed;  // after a preemption, tokens may be scored again
   if (status || !*out_attached) mlx_request_detach(r, p, false);
   return status;
 }
@@ -263,7 +441,7 @@ static mlx_status_t publish_page(mlx_request_t *r, const mlx_request_pages_t *p,
 
 mlx_status_t mlx_request_publish(mlx_request_t *r, const mlx_request_pages_t *p) {
   const size_t known = r->fed < r->count ? r->fed : r->count;
-  for (; p->share && (r->published + 1) * MLX_KV_PAGE <= known; ++r->published)
+  for (; p->share && !r->held && (r->published + 1) * MLX_KV_PAGE <= known; ++r->published)
     MLX_TRY(publish_page(r, p, r->published, MLX_KV_PAGE));
   return NULL;
 }
@@ -301,6 +479,7 @@ void mlx_request_detach(mlx_request_t *r, const mlx_request_pages_t *p, bool kee
   // The full pages are published already. No step reads the page table any more: a failure has no effect.
   if (keep && p->share && known % MLX_KV_PAGE && r->published == nth && nth < r->page_count)
     mlx_status_free(publish_page(r, p, nth, known % MLX_KV_PAGE));
+  release_state(r, p, keep);
   const bool windows = takes_windows(r, p);
   while (r->page_count > r->dropped) {
     const size_t last = --r->page_count;

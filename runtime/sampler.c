@@ -71,13 +71,6 @@ static bool has_penalties(const mlx_sampling_t *o) {
 static bool has_dry(const mlx_sampling_t *o) { return o->dry_last_n && o->dry_multiplier > 0; }
 static bool has_xtc(const mlx_sampling_t *o) { return o->xtc_probability > 0 && o->xtc_threshold <= 0.5; }
 
-// XTC and typical sampling may remove the most likely token. All other filters keep it, so at temperature 0
-// they have no effect.
-bool mlx_sampling_is_argmax(const mlx_sampling_t *o) {
-  if (o->temperature > 0 || o->bias_count) return false;
-  return o->mirostat || (!has_penalties(o) && !has_dry(o) && !has_xtc(o) && o->typical_p >= 1);
-}
-
 static int32_t float_word(double value) { return (int32_t)mlx_float_bits((float)value); }
 
 bool mlx_sampling_runs_on_device(const mlx_sampling_t *o) {
@@ -154,6 +147,17 @@ mlx_status_t mlx_sampling_check(const mlx_sampling_t *o) {
   return NULL;
 }
 
+mlx_status_t mlx_sampling_check_biases(const mlx_sampling_t *o, size_t vocab) {
+  for (size_t i = 0; i < o->bias_count; ++i) {
+    if (o->biases[i].id >= 0 && (size_t)o->biases[i].id < vocab) continue;
+    return mlx_status_hint(
+        mlx_error(MLX_USAGE, "--logit-bias names token %d; the vocabulary has %zu tokens, from 0 to %zu",
+                  o->biases[i].id, vocab, vocab - 1),
+        "mlxcel tokenize MODEL TEXT prints token ids");
+  }
+  return NULL;
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Creating
 
@@ -178,12 +182,7 @@ mlx_status_t mlx_sampler_create(const mlx_sampling_t *options, size_t vocab, int
                                 mlx_sampler_t **out) {
   *out = NULL;
   MLX_TRY(mlx_sampling_check(options));
-  for (size_t i = 0; i < options->bias_count; ++i) {
-    if (options->biases[i].id >= 0 && (size_t)options->biases[i].id < vocab) continue;
-    return mlx_status_hint(mlx_error(MLX_USAGE, "--logit-bias names token %d; the model has tokens 0 to %zu",
-                                     options->biases[i].id, vocab - 1),
-                           "run with --json to see token ids in prompt_ids and output_ids");
-  }
+  MLX_TRY(mlx_sampling_check_biases(options, vocab));
   mlx_sampler_t *s;
   MLX_TRY(mlx_alloc(1, sizeof *s, &s));
   int32_t words[MLX_SAMPLING_WORDS];

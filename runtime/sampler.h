@@ -23,9 +23,8 @@ void mlx_sampling_to_words(const mlx_sampling_t *options, int64_t context, int32
 // Writes the biases as [options->bias_count][2] words, for MLX_SAMPLING_BIAS_AT.
 void mlx_sampling_biases_to_words(const mlx_sampling_t *options, int32_t *words);
 
-// True if these options always choose the largest logit. Then the host need not read the logits.
-bool mlx_sampling_is_argmax(const mlx_sampling_t *options);
-
+// Fails if a bias names a token that is not in the vocabulary.
+mlx_status_t mlx_sampling_check_biases(const mlx_sampling_t *options, size_t vocab) MLX_MUST_USE;
 // |vocab| is the number of logits. |context| is the length of a look-back window of -1. Release with
 // mlx_sampler_free.
 mlx_status_t mlx_sampler_create(const mlx_sampling_t *options, size_t vocab, int64_t context,

@@ -7,6 +7,9 @@
 #include "runtime/prompt.h"
 #include "runtime/scheduler_internal.h"
 
+#define MASK_SHARE 0.25         // of the time of a step, for masks beside it
+#define MOST_MASK_SECONDS 0.01  // the same, at most
+
 // ----------------------------------------------------------------------------------------------------------
 // Stepping
 
@@ -41,11 +44,30 @@ static void fail_running(mlx_scheduler_t *s, mlx_status_t status) {
   mlx_pool_forget(s->pages.pool);
 }
 
+// Goes on with the mask of a request that misses steps for it: of the one that had the least work. Beside a
+// queued step it does so for a part of the time of a step, so that the other requests hardly wait.
+static void work_on_masks(mlx_scheduler_t *s) {
+  const double share = s->step_seconds * MASK_SHARE;
+  const double end = mlx_seconds() + (share < MOST_MASK_SECONDS ? share : MOST_MASK_SECONDS);
+  do {
+    mlx_request_t *late = NULL;
+    for (size_t i = 0; i < s->running.count; ++i) {
+      mlx_request_t *r = s->running.items[i];
+      const uint64_t work = mlx_sequence_sampler_late_work(r->sampler);
+      if (work && (!late || work < mlx_sequence_sampler_late_work(late->sampler))) late = r;
+    }
+    if (!late) return;
+    mlx_status_t status = mlx_sequence_sampler_work(late->sampler);
+    if (status) mlx_scheduler_finish(s, late, MLX_FINISH_ERROR, status);
+  } while (s->flight_count && mlx_seconds() < end);
+}
+
 static mlx_status_t advance(mlx_scheduler_t *s) {
   bool queued = true;
   finish_cancelled(s, &s->running);
   finish_cancelled(s, &s->waiting);
   while (queued && mlx_scheduler_may_queue(s)) MLX_TRY(mlx_scheduler_queue_step(s, &queued));
+  work_on_masks(s);
   if (s->flight_count) MLX_TRY(mlx_scheduler_read_step(s));
   while (!s->running.count && s->flight_count) MLX_TRY(mlx_scheduler_read_step(s));  // steps without requests
   return NULL;
@@ -86,86 +108,86 @@ mlx_scheduler_stats_t mlx_scheduler_stats(const mlx_scheduler_t *s) {
 // ----------------------------------------------------------------------------------------------------------
 // Requests
 
-static mlx_status_t fill_request(mlx_scheduler_t *s, mlx_request_t *r, const mlx_held_sequence_t *held,
-                                 const int32_t *ids, size_t count, const mlx_generate_options_t *options) {
-  const mlx_language_t *language = &s->language;
-  mlx_request_list_t *const lists[] = {&s->waiting, &s->running, &s->done};
-  const size_t total = held->length + count;
-  MLX_TRY(mlx_reserve(total, sizeof *r->ids, &r->id_capacity, &r->ids));
-  if (held->length) memcpy(r->ids, held->ids, held->length * sizeof *ids);
-  memcpy(r->ids + held->length, ids, count * sizeof *ids);
-  r->count = r->prompt_count = total;
-  MLX_TRY(mlx_output_initialize(options, language->tokenizer, language->eos, language->eos_count,
-                                language->vocab, &r->output));
-  MLX_TRY(mlx_sequence_sampler_create(language, options, s->stepper->samples, s->options.count_near_ties,
-                                      r->ids, total, &r->sampler));
-  r->prompt_logprobs = options->prompt_logprobs;
-  if (r->prompt_logprobs >= 0)
-    MLX_TRY(mlx_alloc((total - 1) * ((size_t)r->prompt_logprobs + 1),
-                      sizeof *r->output.generation.prompt_logprobs, &r->output.generation.prompt_logprobs));
-  for (int i = 0; i < 3; ++i)
-    MLX_TRY(mlx_reserve(s->live + 1, sizeof *lists[i]->items, &lists[i]->capacity, &lists[i]->items));
-  return NULL;
-}
-
-// Creates a request that is in no list yet.
-static mlx_status_t create_request(mlx_scheduler_t *s, const mlx_held_sequence_t *held, const int32_t *ids,
-                                   size_t count, const mlx_generate_options_t *options,
-                                   mlx_request_t **out_request) {
-  const int64_t length = (int64_t)held->length;
-  mlx_request_t *r;
-  *out_request = NULL;
-  MLX_TRY(mlx_prompt_check(ids, count, length, s->language.context, s->language.vocab));
-  if (count > (size_t)(s->positions - length))
+mlx_status_t mlx_scheduler_check(const mlx_scheduler_t *s, size_t length, const int32_t *ids, size_t count,
+                                 const mlx_generate_options_t *options) {
+  const mlx_context_limit_t context = {s->language.context, s->language.model_context};
+  if (!options->embed) MLX_TRY(mlx_scheduler_check_head(s));
+  const int64_t types = options->embed && s->language.typed ? 2 : 1;
+  MLX_TRY(mlx_prompt_check(ids, count, (int64_t)length, context, types * s->language.vocab));
+  if (count > (size_t)s->positions - length)
     return mlx_status_hint(mlx_error(MLX_OUT_OF_MEMORY, "the prompt has %zu tokens; the KV pool holds %lld",
-                                     count, (long long)(s->positions - length)),
+                                     count, (long long)s->positions - (long long)length),
                            "shorten the prompt, or use a larger pool (--memory)");
   if (options->embed && !s->stepper->hidden)
     return mlx_error(MLX_UNSUPPORTED, "the model's module does not return hidden states");
-  if (options->prompt_logprobs > s->language.vocab ||
-      (options->prompt_logprobs >= 0 && (length || options->embed)))
-    return mlx_error(MLX_USAGE, "%lld log-probabilities of prompt tokens are not supported for this request",
-                     (long long)options->prompt_logprobs);
+  if (options->prompt_logprobs <= s->language.vocab &&
+      (options->prompt_logprobs < 0 || (!length && !options->embed)))
+    return NULL;
+  return mlx_error(MLX_USAGE, "%lld log-probabilities of prompt tokens are not supported for this request",
+                   (long long)options->prompt_logprobs);
+}
+
+mlx_status_t mlx_scheduler_create_request(mlx_scheduler_t *s, mlx_request_t **out_request) {
+  mlx_request_t *r;
+  *out_request = NULL;
   MLX_TRY(mlx_alloc(1, sizeof *r, &r));
-  mlx_status_t status = fill_request(s, r, held, ids, count, options);
-  if (status) {
-    mlx_request_release(r);
-    return status;
-  }
   r->scheduler = s;
   r->slot = -1;
-  r->priority = options->priority;
+  r->state = MLX_REQUEST_DONE;
   r->arrival = s->arrivals++;
-  r->on_done = options->on_done;
-  r->on_prompt = options->on_prompt;
-  r->embeds = options->embed;
-  r->submitted = mlx_seconds();
   ++s->live;
   *out_request = r;
   return NULL;
 }
 
-mlx_status_t mlx_scheduler_submit(mlx_scheduler_t *s, const int32_t *ids, size_t count,
-                                  const mlx_generate_options_t *options, mlx_request_t **out_request) {
-  MLX_TRY(create_request(s, &(mlx_held_sequence_t){0}, ids, count, options, out_request));
-  mlx_request_list_insert(&s->waiting, *out_request);
+static mlx_status_t want_prompt_logprobs(mlx_request_t *r, size_t count, size_t top) {
+  mlx_logprob_t **out = &r->output.generation.prompt_logprobs;
+  r->score = (mlx_scoring_t){.texts = 1, .end = count - 1, .top = top};
+  return mlx_alloc((count - 1) * (top + 1), sizeof **out, out);
+}
+
+mlx_status_t mlx_scheduler_prepare(mlx_scheduler_t *s, mlx_request_t *r, const int32_t *ids, size_t count,
+                                   const mlx_generate_options_t *options) {
+  const mlx_language_t *language = &s->language;
+  mlx_request_list_t *const lists[] = {&s->waiting, &s->running, &s->done};
+  const size_t total = r->count + count;
+  mlx_request_clear(r);
+  MLX_TRY(mlx_reserve(total, sizeof *r->ids, &r->id_capacity, &r->ids));
+  if (count) memcpy(r->ids + r->count, ids, count * sizeof *ids);
+  MLX_TRY(mlx_output_initialize(options, language->tokenizer, language->eos, language->eos_count,
+                                language->vocab, &r->output));
+  MLX_TRY(mlx_sequence_sampler_create(language, options, s->stepper->samples,
+                                      s->options.count_near_ties && !r->held, r->ids,
+                                      r->quiet || options->embed ? 0 : total, &r->sampler));
+  if (options->prompt_logprobs >= 0)
+    MLX_TRY(want_prompt_logprobs(r, total, (size_t)options->prompt_logprobs));
+  for (int i = 0; i < 3; ++i)
+    MLX_TRY(mlx_reserve(s->live, sizeof *lists[i]->items, &lists[i]->capacity, &lists[i]->items));
+  r->count = total;
+  if (count) r->prompt_count = total;
+  r->priority = options->priority;
+  r->on_done = options->on_done;
+  r->on_prompt = options->on_prompt;
+  r->embeds = options->embed;
+  r->raw = options->embed_raw;
+  r->submitted = mlx_seconds();
   return NULL;
 }
 
-mlx_status_t mlx_scheduler_submit_held(mlx_scheduler_t *s, const mlx_held_sequence_t *held,
-                                       const int32_t *ids, size_t count,
-                                       const mlx_generate_options_t *options, mlx_request_t **out_request) {
-  MLX_TRY(create_request(s, held, ids, count, options, out_request));
-  mlx_request_t *r = *out_request;
-  r->held = true;
-  r->slot = held->slot;
-  r->pages = held->pages;
-  r->page_count = held->page_count;
-  r->page_capacity = held->page_capacity;
-  r->fed = held->length;
-  r->state = MLX_REQUEST_RUNNING;
-  r->started = r->submitted;
-  mlx_request_list_insert(&s->running, r);
+mlx_status_t mlx_scheduler_submit(mlx_scheduler_t *s, const int32_t *ids, size_t count,
+                                  const mlx_generate_options_t *options, mlx_request_t **out_request) {
+  mlx_request_t *r;
+  *out_request = NULL;
+  MLX_TRY(mlx_scheduler_check(s, 0, ids, count, options));
+  MLX_TRY(mlx_scheduler_create_request(s, &r));
+  mlx_status_t status = mlx_scheduler_prepare(s, r, ids, count, options);
+  if (status) {
+    mlx_request_free(r);
+    return status;
+  }
+  r->state = MLX_REQUEST_WAITING;
+  mlx_request_list_insert(&s->waiting, r);
+  *out_request = r;
   return NULL;
 }
 
@@ -190,19 +212,31 @@ void mlx_scheduler_options_initialize(mlx_scheduler_options_t *out_options) {
 
 static int64_t choose(int64_t wanted, int64_t most) { return wanted > 0 && wanted < most ? wanted : most; }
 
+void mlx_scheduler_configure(mlx_scheduler_t *s, const mlx_scheduler_options_t *options) {
+  const mlx_stepper_t *stepper = s->stepper;
+  while (s->flight_count) mlx_status_free(mlx_scheduler_read_step(s));
+  s->stats = (mlx_scheduler_stats_t){0};
+  s->options = *options;
+  s->options.max_batch_tokens = choose(options->max_batch_tokens, stepper->max_tokens);
+  if (stepper->whole) s->options.max_batch_tokens = stepper->max_tokens;  // a text is not divided
+  s->options.max_running = choose(options->max_running, stepper->slots);
+  if (options->max_prompt_chunk <= 0) s->options.max_prompt_chunk = s->prompt_chunk;
+  // A recurrent layer needs the state after a shared prefix. Of a window, the pool would have to keep more.
+  // In an encoder, keys and values depend on all tokens of the text.
+  s->pages.share = options->share_prefixes && !(stepper->states && stepper->window) && !stepper->whole;
+}
+
 static mlx_status_t fill_scheduler(mlx_scheduler_t *s, const mlx_scheduler_parts_t *parts,
                                    const mlx_scheduler_options_t *options) {
   const mlx_stepper_t *stepper = parts->stepper;
-  s->options = *options;
-  s->options.max_batch_tokens = choose(options->max_batch_tokens, stepper->max_tokens);
-  s->options.max_running = choose(options->max_running, stepper->slots);
-  if (options->max_prompt_chunk <= 0) s->options.max_prompt_chunk = parts->prompt_chunk;
+  const size_t size = (size_t)stepper->max_tokens;
   s->language = parts->language;
   s->stepper = parts->stepper;
-  s->pages = (mlx_request_pages_t){parts->stepper, parts->pool, options->share_prefixes};
+  s->prompt_chunk = parts->prompt_chunk;
+  s->pages = (mlx_request_pages_t){.stepper = parts->stepper, .pool = parts->pool};
   s->positions = choose(parts->language.context, (stepper->pool_pages - 1) * MLX_KV_PAGE);
   s->positions = choose(s->positions, stepper->slot_pages * MLX_KV_PAGE);
-  const size_t size = (size_t)s->options.max_batch_tokens;
+  mlx_scheduler_configure(s, options);
   MLX_TRY(mlx_alloc(size, sizeof *s->segments, &s->segments));
   MLX_TRY(mlx_alloc(size, sizeof *s->wanted, &s->wanted));
   MLX_TRY(mlx_alloc(size, sizeof *s->each, &s->each));
@@ -220,14 +254,14 @@ mlx_status_t mlx_scheduler_create_on(const mlx_scheduler_parts_t *parts,
   MLX_TRY(mlx_alloc(1, sizeof *s, &s));
   mlx_status_t status = fill_scheduler(s, parts, options);
   if (status) {
-    mlx_scheduler_free(s);
+    mlx_scheduler_delete(s);
     return status;
   }
   *out_scheduler = s;
   return NULL;
 }
 
-void mlx_scheduler_free(mlx_scheduler_t *s) {
+void mlx_scheduler_delete(mlx_scheduler_t *s) {
   if (!s) return;
   while (s->flight_count) mlx_status_free(mlx_scheduler_read_step(s));
   for (int i = 0; i < MLX_STEPPER_DEPTH; ++i) mlx_free(s->flights[i].rows);

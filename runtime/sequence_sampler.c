@@ -8,24 +8,37 @@
 #include "base/memory.h"
 #include "grammar/matcher.h"
 #include "runtime/sampler.h"
+#include "runtime/token_rules.h"
 #include "runtime/visible.h"
 
-#define NEAR_TIE 1e-5  // difference of two log-probabilities
+#define NEAR_TIE 1e-5       // difference of two log-probabilities
+#define MOST_MASK_WORK 256  // of a mask, in units of |mask_work|: about 3 s
+
+typedef enum mask_state {
+  MASK_WANTED,  // no work is done for the next token
+  MASK_LATE,
+  MASK_READY
+} mask_state_t;
 
 struct mlx_sequence_sampler {
   const mlx_language_t *language;
-  mlx_sampling_t sampling;  // a copy; its biases are owned
-  bool is_greedy;           // the options had no sampling
+  mlx_sampling_t sampling;   // a copy; its biases are |biases|
+  mlx_logit_bias_t *biases;  // owned
+  bool is_greedy;            // the options had no sampling
   bool ignore_eos, near_ties;
   int64_t logprobs;        // as in the options
   mlx_sampler_t *sampler;  // NULL: the device samples
   mlx_matcher_t *matcher;  // NULL: no grammar
-  uint64_t *allowed;       // [(vocab + 63) / 64] the grammar's mask: one bit per token
-  uint32_t *mask;          // the same bits, for the device
-  mlx_visible_t visible;   // special tokens that the grammar may require
-  bool started;            // the grammar has accepted a token
-  mlx_logprob_t *row;      // [logprobs + 1] of the last token
-  mlx_text_t piece;        // scratch: the text of one token
+  mlx_token_rules_t rules;
+  uint64_t *allowed;      // [(vocab + 63) / 64] the mask of grammar and rules: one bit per token; NULL: none
+  uint32_t *mask;         // the same bits, for the device
+  mlx_visible_t visible;  // special tokens that the grammar may require
+  bool started;           // the grammar has accepted a token
+  mask_state_t mask_state;
+  uint64_t mask_work;  // that was done for the mask
+  bool is_complete;    // the grammar allows no further text; of a mask that is ready
+  mlx_logprob_t *row;  // [logprobs + 1] of the last token
+  mlx_text_t piece;    // scratch: the text of one token
 };
 
 // ----------------------------------------------------------------------------------------------------------
@@ -59,18 +72,18 @@ static size_t merge_biases(mlx_logit_bias_t *biases, size_t count) {
 }
 
 static mlx_status_t copy_sampling(mlx_sequence_sampler_t *s, const mlx_sampling_t *given) {
-  mlx_logit_bias_t *biases;
   if (!given) {
     s->is_greedy = true;
     mlx_sampling_initialize_greedy(&s->sampling);
     return NULL;
   }
   MLX_TRY(mlx_sampling_check(given));
-  MLX_TRY(mlx_alloc(given->bias_count, sizeof *biases, &biases));
-  if (given->bias_count) memcpy(biases, given->biases, given->bias_count * sizeof *biases);
+  MLX_TRY(mlx_sampling_check_biases(given, (size_t)s->language->vocab));
+  MLX_TRY(mlx_alloc(given->bias_count, sizeof *s->biases, &s->biases));
+  if (given->bias_count) memcpy(s->biases, given->biases, given->bias_count * sizeof *s->biases);
   s->sampling = *given;
-  s->sampling.biases = biases;
-  s->sampling.bias_count = given->bias_count ? merge_biases(biases, given->bias_count) : 0;
+  s->sampling.biases = s->biases;
+  s->sampling.bias_count = given->bias_count ? merge_biases(s->biases, given->bias_count) : 0;
   return NULL;
 }
 
@@ -85,13 +98,16 @@ static mlx_status_t fill(mlx_sequence_sampler_t *s, const mlx_generate_options_t
   s->sampling.dry_breakers = NULL;  // borrowed only for this call; the host's sampler has its own copy
   s->sampling.dry_breaker_count = 0;
   if (s->logprobs >= 0) MLX_TRY(mlx_alloc((size_t)s->logprobs + 1, sizeof *s->row, &s->row));
-  if (!options->grammar) return NULL;
-  MLX_TRY(mlx_alloc((vocab + 63) / 64, sizeof *s->allowed, &s->allowed));
-  MLX_TRY(mlx_alloc((vocab + 63) / 64, sizeof *s->allowed, &s->mask));
   const mlx_language_t *language = s->language;
   MLX_TRY(
+      mlx_token_rules_initialize(options, language->eos, language->eos_count, language->vocab, &s->rules));
+  if (!options->grammar && !mlx_token_rules_apply_next(&s->rules)) return NULL;
+  MLX_TRY(mlx_alloc((vocab + 63) / 64, sizeof *s->allowed, &s->allowed));
+  MLX_TRY(mlx_alloc((vocab + 63) / 64, sizeof *s->allowed, &s->mask));
+  if (!options->grammar) return NULL;
+  MLX_TRY(
       mlx_visible_initialize(options, language->tokenizer, language->eos, language->eos_count, &s->visible));
-  return mlx_matcher_create(options->grammar, &s->matcher);
+  return mlx_matcher_create_later(options->grammar, &s->matcher);
 }
 
 mlx_status_t mlx_sequence_sampler_create(const mlx_language_t *language,
@@ -116,9 +132,10 @@ mlx_status_t mlx_sequence_sampler_create(const mlx_language_t *language,
 
 void mlx_sequence_sampler_free(mlx_sequence_sampler_t *s) {
   if (!s) return;
-  mlx_free((void *)s->sampling.biases);
+  mlx_free(s->biases);
   mlx_sampler_free(s->sampler);
   mlx_matcher_free(s->matcher);
+  mlx_token_rules_clear(&s->rules);
   mlx_visible_clear(&s->visible);
   mlx_free(s->allowed);
   mlx_free(s->mask);
@@ -127,12 +144,16 @@ void mlx_sequence_sampler_free(mlx_sequence_sampler_t *s) {
   mlx_free(s);
 }
 
+static bool has_mask(const mlx_sequence_sampler_t *s) {
+  return s->matcher || mlx_token_rules_apply_next(&s->rules);
+}
+
 bool mlx_sequence_sampler_reads_logits(const mlx_sequence_sampler_t *s) {
   return s->sampler || s->logprobs > MLX_TOP_LOGPROBS;
 }
 
 bool mlx_sequence_sampler_is_synchronous(const mlx_sequence_sampler_t *s) {
-  return s->matcher || mlx_sequence_sampler_reads_logits(s);
+  return has_mask(s) || mlx_sequence_sampler_reads_logits(s);
 }
 
 int64_t mlx_sequence_sampler_burst_limit(const mlx_sequence_sampler_t *s) {
@@ -140,7 +161,7 @@ int64_t mlx_sequence_sampler_burst_limit(const mlx_sequence_sampler_t *s) {
   const bool few =
       (o->top_k >= 1 && o->top_k <= MLX_BURST_TOP_K) || (o->temperature <= 0 && o->typical_p >= 1);
   if (!few || mlx_sequence_sampler_reads_logits(s) || s->logprobs >= 0 || s->near_ties) return 0;
-  return s->matcher ? 1 : MLX_BURST_TOKENS;
+  return has_mask(s) ? 1 : MLX_BURST_TOKENS;
 }
 
 bool mlx_sequence_sampler_looks_back(const mlx_sequence_sampler_t *s) {
@@ -154,7 +175,7 @@ bool mlx_sequence_sampler_looks_back(const mlx_sequence_sampler_t *s) {
 
 // Allows the visible special tokens that the grammar accepts here. The vocabulary does not have them.
 static mlx_status_t allow_visible(mlx_sequence_sampler_t *s) {
-  for (size_t i = 0; i < s->visible.count; ++i) {
+  for (size_t i = 0; i < s->visible.count && !mlx_matcher_is_paused(s->matcher); ++i) {
     const int32_t id = s->visible.ids[i];
     bool accepted;
     s->piece.length = 0;
@@ -167,15 +188,11 @@ static mlx_status_t allow_visible(mlx_sequence_sampler_t *s) {
   return NULL;
 }
 
-// Fills |allowed|. An end-of-text token is allowed exactly where the text may end. *out_complete is true if
-// the text may end and no token can follow.
-static mlx_status_t fill_mask(mlx_sequence_sampler_t *s, bool *out_complete) {
+// Ends the mask whose tokens with text are in |allowed|. An end-of-text token is allowed exactly where the
+// text may end.
+static mlx_status_t end_mask(mlx_sequence_sampler_t *s) {
   const mlx_language_t *language = s->language;
   const size_t words = ((size_t)language->vocab + 63) / 64;
-  const mlx_vocabulary_t *vocabulary;
-  MLX_TRY(language->vocabulary(language->engine, !s->started, &vocabulary));
-  MLX_TRY(mlx_matcher_mask(s->matcher, vocabulary, s->allowed));
-  MLX_TRY(allow_visible(s));
   const bool complete = mlx_matcher_is_complete(s->matcher);
   for (size_t i = 0; i < language->eos_count && !s->ignore_eos; ++i) {
     const int32_t eos = language->eos[i];
@@ -183,14 +200,48 @@ static mlx_status_t fill_mask(mlx_sequence_sampler_t *s, bool *out_complete) {
     if (eos >= language->vocab) continue;
     s->allowed[eos / 64] = complete ? s->allowed[eos / 64] | bit : s->allowed[eos / 64] & ~bit;
   }
+  mlx_token_rules_filter(&s->rules, s->allowed);
   bool any = false;
   for (size_t i = 0; i < words; ++i) any |= s->allowed[i] != 0;
-  *out_complete = complete && !any;
+  s->is_complete = complete && !any;
+  s->mask_state = MASK_READY;
   memcpy(s->mask, s->allowed, words * sizeof *s->allowed);  // little-endian: the bits keep their order
   if (any || complete) return NULL;
   return mlx_status_hint(
       mlx_error(MLX_UNSUPPORTED, "the grammar requires text that no token of the model begins with"),
       "change the grammar: the model's vocabulary lacks a character that it requires");
+}
+
+static uint64_t first_work(const mlx_sequence_sampler_t *s) {
+  return s->language->mask_work ? s->language->mask_work : MLX_MASK_WORK;
+}
+
+static mlx_status_t too_slow(void) {
+  return mlx_status_hint(
+      mlx_error(MLX_TIMEOUT, "the grammar is too slow: finding the tokens that may come next takes too long"),
+      "use fewer optional parts in a row: [a-z]* instead of many times [a-z]?");
+}
+
+// Goes on with the mask by |work|.
+static mlx_status_t work_on_mask(mlx_sequence_sampler_t *s, uint64_t work) {
+  const mlx_language_t *language = s->language;
+  const mlx_vocabulary_t *vocabulary;
+  if (s->mask_work / MOST_MASK_WORK > first_work(s)) return too_slow();
+  MLX_TRY(language->vocabulary(language->engine, !s->started, &vocabulary));
+  s->mask_state = MASK_LATE;
+  s->mask_work += work;
+  mlx_matcher_allow_work(s->matcher, work);
+  MLX_TRY(mlx_matcher_mask(s->matcher, vocabulary, s->allowed));
+  MLX_TRY(allow_visible(s));
+  return mlx_matcher_is_paused(s->matcher) ? NULL : end_mask(s);
+}
+
+mlx_status_t mlx_sequence_sampler_work(mlx_sequence_sampler_t *s) {
+  return work_on_mask(s, (first_work(s) + 7) / 8);
+}
+
+uint64_t mlx_sequence_sampler_late_work(const mlx_sequence_sampler_t *s) {
+  return s->mask_state == MASK_LATE ? s->mask_work : 0;
 }
 
 // Advances the grammar's matcher by the text of |id|.
@@ -200,6 +251,8 @@ static mlx_status_t advance_grammar(mlx_sequence_sampler_t *s, int32_t id) {
   mlx_tokenizer_piece(s->language->tokenizer, id, !s->started, !mlx_visible_has(&s->visible, id), &s->piece);
   MLX_TRY(mlx_text_finish(&s->piece));
   s->started = true;
+  s->mask_state = MASK_WANTED;
+  s->mask_work = 0;
   for (size_t i = 0; i < s->language->eos_count && !s->ignore_eos; ++i) {
     if (s->language->eos[i] == id) return NULL;
   }
@@ -212,14 +265,28 @@ static mlx_status_t advance_grammar(mlx_sequence_sampler_t *s, int32_t id) {
 // ----------------------------------------------------------------------------------------------------------
 // Sampling
 
+// The mask of a sequence without a grammar. Bits after the last token are not read.
+static void fill_rules_mask(mlx_sequence_sampler_t *s) {
+  const size_t bytes = s->rules.words * sizeof *s->allowed;
+  memset(s->allowed, 0xff, bytes);
+  mlx_token_rules_filter(&s->rules, s->allowed);
+  memcpy(s->mask, s->allowed, bytes);  // little-endian: the bits keep their order
+}
+
 mlx_status_t mlx_sequence_sampler_prepare(mlx_sequence_sampler_t *s, mlx_step_sampling_t *out,
-                                          bool *out_complete) {
+                                          mlx_readiness_t *out_readiness) {
   *out = (mlx_step_sampling_t){.sampling = s->is_greedy ? NULL : &s->sampling};
-  *out_complete = false;
-  if (s->matcher) MLX_TRY(fill_mask(s, out_complete));
+  *out_readiness = MLX_SAMPLER_READY;
+  if (!s->matcher && has_mask(s)) fill_rules_mask(s);
+  if (s->matcher) {
+    if (s->mask_state == MASK_WANTED) MLX_TRY(work_on_mask(s, first_work(s)));
+    *out_readiness = s->mask_state == MASK_LATE ? MLX_SAMPLER_LATE
+                     : s->is_complete           ? MLX_SAMPLER_COMPLETE
+                                                : MLX_SAMPLER_READY;
+  }
   if (s->sampler) return NULL;
   out->flags = MLX_SAMPLE_TOKEN;
-  out->mask = s->matcher ? s->mask : NULL;
+  out->mask = has_mask(s) ? s->mask : NULL;
   if (s->logprobs >= 0 && s->logprobs <= MLX_TOP_LOGPROBS) {
     out->flags |= MLX_SAMPLE_LOGPROB;
     out->top_logprobs = (int32_t)s->logprobs;
@@ -248,17 +315,17 @@ static mlx_status_t choose_token(mlx_sequence_sampler_t *s, size_t length, const
                                  const float *logits, int32_t *out_id) {
   if (result->not_finite || (logits && !is_finite(logits, (size_t)s->language->vocab)))
     return not_finite_error(length);
-  if (s->sampler) return mlx_sampler_sample(s->sampler, logits, s->matcher ? s->allowed : NULL, out_id);
+  if (s->sampler) return mlx_sampler_sample(s->sampler, logits, has_mask(s) ? s->allowed : NULL, out_id);
   *out_id = result->token;
   if (*out_id >= 0 && *out_id < s->language->vocab) return NULL;
-  if (!s->matcher && !s->sampling.bias_count) {
+  if (!has_mask(s) && !s->sampling.bias_count) {
     return mlx_status_hint(
         mlx_error(MLX_INVALID_INPUT, "the module sampled no token: it does not match its manifest"),
         "compile the model again");
   }
   return mlx_status_hint(
       mlx_error(MLX_UNSUPPORTED, "no token remains: the sampling options exclude every token"),
-      "remove biases of -inf, or change the grammar");
+      "remove biases of -inf, allow more tokens, or change the grammar");
 }
 
 // Fills |row|: the |count| most likely tokens, then |id|.
@@ -276,7 +343,8 @@ static mlx_status_t report_logprobs(const mlx_sequence_sampler_t *s, const mlx_s
 mlx_status_t mlx_sequence_sampler_score(const mlx_sequence_sampler_t *s, size_t length,
                                         const mlx_step_result_t *result, const float *logits, int32_t target,
                                         size_t count, mlx_logprob_t *out_row) {
-  if (result->not_finite || (logits && !is_finite(logits, (size_t)s->language->vocab)))
+  if (result->not_finite ||
+      (logits ? !is_finite(logits, (size_t)s->language->vocab) : isnan(result->logprob)))
     return not_finite_error(length);
   return report_logprobs(s, result, logits, target, count, out_row);
 }
@@ -298,6 +366,7 @@ mlx_status_t mlx_sequence_sampler_choose(mlx_sequence_sampler_t *s, size_t lengt
                                          mlx_choice_t *out) {
   *out = (mlx_choice_t){.id = -1};
   MLX_TRY(choose_token(s, length, result, logits, &out->id));
+  mlx_token_rules_accept(&s->rules, out->id);
   if (s->matcher) MLX_TRY(advance_grammar(s, out->id));
   if (s->row) MLX_TRY(report_logprobs(s, result, logits, out->id, (size_t)s->logprobs, s->row));
   if (s->near_ties && s->language->vocab > 1)

@@ -15,11 +15,19 @@ typedef struct mlx_language {
   const mlx_tokenizer_t *tokenizer;
   const int32_t *eos;  // [eos_count]
   size_t eos_count;
-  int64_t vocab, context;
+  int64_t vocab, context, model_context;  // as in mlx_engine_info_t
+  bool raw_embeddings;                    // embeddings keep their norm
+  bool is_classifier;                     // an embedding is the scores of a class head
+  bool typed;     // a token of an embedding may have an ID plus |vocab|: type 1 (kernels/cpu/layout.h)
+  bool headless;  // there is no LM head: only embeddings are exact
   // The vocabulary that a grammar matches tokens against (mlx_engine_vocabulary).
   mlx_status_t (*vocabulary)(mlx_engine_t *engine, bool first, const mlx_vocabulary_t **out_vocabulary);
   mlx_engine_t *engine;
+  uint64_t mask_work;  // for a grammar's mask before its sequence is late; 0: MLX_MASK_WORK. Tests set it
 } mlx_language_t;
+
+// Work of mlx_matcher_allow_work: more than ordinary grammars need for a mask, and about 10 ms.
+#define MLX_MASK_WORK (UINT64_C(1) << 21)
 
 typedef struct mlx_sequence_sampler mlx_sequence_sampler_t;
 
@@ -42,10 +50,19 @@ int64_t mlx_sequence_sampler_burst_limit(const mlx_sequence_sampler_t *sampler);
 // True if the device looks back on earlier tokens, for penalties.
 bool mlx_sequence_sampler_looks_back(const mlx_sequence_sampler_t *sampler);
 
-// What a step must compute for the next token; borrowed until the next call. *|out_complete| is true, and
-// there is nothing to compute, if the grammar allows no further text.
+typedef enum mlx_readiness {
+  MLX_SAMPLER_READY,
+  MLX_SAMPLER_COMPLETE,  // the grammar allows no further text: there is nothing to compute
+  MLX_SAMPLER_LATE       // the grammar's mask is not ready: the sequence misses the step
+} mlx_readiness_t;
+// What a step must compute for the next token; borrowed until the next call. The first call for a token works
+// on the grammar's mask, up to |mask_work|; mlx_sequence_sampler_work goes on with it.
 mlx_status_t mlx_sequence_sampler_prepare(mlx_sequence_sampler_t *sampler, mlx_step_sampling_t *out_wanted,
-                                          bool *out_complete) MLX_MUST_USE;
+                                          mlx_readiness_t *out_readiness) MLX_MUST_USE;
+// Goes on with the mask of a sequence that is late, by an eighth of |mask_work|: about 1 ms.
+mlx_status_t mlx_sequence_sampler_work(mlx_sequence_sampler_t *sampler) MLX_MUST_USE;
+// The work that was allowed for a mask that is late; 0: it is not.
+uint64_t mlx_sequence_sampler_late_work(const mlx_sequence_sampler_t *sampler);
 
 typedef struct mlx_choice {
   int32_t id;

@@ -83,6 +83,29 @@ static void divide(const mlx_sizing_request_t *r, uint64_t limit, mlx_sizing_t *
   out->window_pages = r->window_page_bytes ? 1 + windows : 0;
 }
 
+// Takes the states out of |limit|: state 0, one for each sequence and one more. With enough memory, each
+// sequence has two snapshots more.
+static mlx_status_t choose_states(const mlx_sizing_request_t *r, uint64_t *limit, mlx_sizing_t *out) {
+  if (!r->state_bytes) return NULL;
+  const uint64_t least = 2 + (uint64_t)out->sequences, most = least + 2 * (uint64_t)out->sequences,
+                 share = *limit / 4 / r->state_bytes,
+                 count = share < least  ? least
+                         : share < most ? share
+                                        : most;
+  out->states = (int64_t)count;
+  if (*limit / r->state_bytes > count) {
+    *limit -= count * r->state_bytes;
+    return NULL;
+  }
+  mlx_status_t status =
+      mlx_error(MLX_OUT_OF_MEMORY, "%s: the recurrent state of %lld sequences needs %s of memory; %s are %s",
+                r->name, (long long)out->sequences, mlx_size_text(least * r->state_bytes).text,
+                mlx_size_text(*limit).text, *limit < r->free_memory ? "allowed (--memory)" : "free");
+  return mlx_status_hint(status, out->sequences > 1
+                                     ? "use fewer sequences (--parallel), or more memory (--memory)"
+                                     : "use a smaller model, or more memory (--memory)");
+}
+
 mlx_status_t mlx_sizing_choose(const mlx_sizing_request_t *r, mlx_sizing_t *out) {
   *out = (mlx_sizing_t){.sequences = r->sequences ? r->sequences : 1};
   MLX_TRY(mlx_sizing_context(r, &out->context));
@@ -93,7 +116,8 @@ mlx_status_t mlx_sizing_choose(const mlx_sizing_request_t *r, mlx_sizing_t *out)
     return mlx_status_hint(mlx_error(MLX_OUT_OF_MEMORY, "%s: --memory wants %s; %s are free", r->name,
                                      mlx_size_text(r->memory).text, mlx_size_text(r->free_memory).text),
                            "use a smaller --memory");
-  const uint64_t limit = r->memory ? r->memory : r->free_memory;
+  uint64_t limit = r->memory ? r->memory : r->free_memory;
+  MLX_TRY(choose_states(r, &limit, out));
   const int64_t most = most_pages(r, limit);
   if (pages_of(out->context) > most) {
     if (r->context || !most) return too_little(r, out->context, limit, most);

@@ -14,6 +14,7 @@ typedef struct mlx_sizing_request {
   uint64_t page_bytes;    // of a page of the KV pool
   uint64_t window_page_bytes;  // of a window page; 0: there are none
   int64_t window_held;         // window pages that a sequence holds at most (MLX_WINDOW_PAGES_HELD)
+  uint64_t state_bytes;        // of the recurrent state of a sequence; 0: there is none
   uint64_t memory;             // wanted limit of the KV pool in bytes; 0: none
   uint64_t free_memory;        // bytes that the KV pool can have
 } mlx_sizing_request_t;
@@ -23,6 +24,7 @@ typedef struct mlx_sizing {
   int64_t slot_pages;    // pages of a sequence that fills the context
   int64_t pool_pages;    // with page 0
   int64_t window_pages;  // with page 0; 0: there are none
+  int64_t states;        // with state 0; 0: there are none
 } mlx_sizing_t;
 
 // The context length that a request gets if memory is not short. Fails if the module does not support it.

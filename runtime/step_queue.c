@@ -1,6 +1,4 @@
 // Queues steps and bursts, and adds the tokens of those that are done to their requests.
-#include <math.h>
-
 #include "base/clock.h"
 #include "base/memory.h"
 #include "runtime/scheduler_internal.h"
@@ -25,8 +23,9 @@ static bool can_burst(const mlx_scheduler_t *s) {
 
 // True if the logits of the next result of |r| are read, so that no step may be queued before.
 static bool is_synchronous(const mlx_scheduler_t *s, const mlx_request_t *r) {
-  if (mlx_request_scores(r)) return mlx_scheduler_scores_logits(s, r);
-  return r->embeds || mlx_sequence_sampler_is_synchronous(r->sampler);
+  if (mlx_request_scores(r)) return mlx_scheduler_scores_on_host(s, r) || r->score.on_logits;
+  return r->embeds || mlx_sequence_sampler_is_synchronous(r->sampler) ||
+         (r->quiet && mlx_output_left(&r->output) <= r->pending);
 }
 
 bool mlx_scheduler_may_queue(const mlx_scheduler_t *s) {
@@ -39,42 +38,63 @@ bool mlx_scheduler_may_queue(const mlx_scheduler_t *s) {
   return true;
 }
 
+// The most tokens of the next burst.
+static int64_t burst_limit(const mlx_scheduler_t *s, const mlx_request_t *r) {
+  const size_t left = mlx_output_left(&r->output);
+  int64_t limit = mlx_sequence_sampler_burst_limit(r->sampler);
+  if (limit > s->stepper->burst) limit = s->stepper->burst;
+  if (left < (size_t)limit) limit = (int64_t)left;
+  return limit < s->positions - (int64_t)r->fed ? limit : s->positions - (int64_t)r->fed;
+}
+
 // The size of the next burst: as long as the output before it, or up to BURST_GROWTH times as long if that
-// takes at most SMOOTH_SECONDS. The first tokens are streamed soon, and a long output has few launches.
+// takes at most SMOOTH_SECONDS. The first tokens are streamed soon, and a long output has few launches. A
+// quiet output is not streamed.
 static int64_t burst_size(const mlx_scheduler_t *s, const mlx_request_t *r) {
+  const int64_t limit = burst_limit(s, r);
   int64_t size = (int64_t)r->output.generation.count;
   const double smooth = s->token_seconds > 0 ? SMOOTH_SECONDS / s->token_seconds : 0;  // tokens
+  if (r->quiet) return limit > 1 ? limit : 0;
   if ((double)size < smooth)
     size = (double)(size * BURST_GROWTH) < smooth ? size * BURST_GROWTH : (int64_t)smooth;
-  const size_t left = mlx_output_left(&r->output);
-  const int64_t limit = mlx_sequence_sampler_burst_limit(r->sampler);
-  if (size > s->stepper->burst) size = s->stepper->burst;
   if (size > limit) size = limit;
-  if (left < (size_t)size) size = (int64_t)left;
-  if (size > s->positions - (int64_t)r->fed) size = s->positions - (int64_t)r->fed;
   const double most = s->token_seconds < FAST_TOKEN_SECONDS ? FAST_BURST_SECONDS : BURST_SECONDS;
   if (size > 1 && (double)size * s->token_seconds > most)
     size = s->token_seconds < most ? (int64_t)(most / s->token_seconds) : 1;
   return size;
 }
 
+// The next step overwrites the logits on the device: their session gets a copy.
+static mlx_status_t keep_logits(mlx_scheduler_t *s) {
+  mlx_request_t *r = s->last;
+  s->last = NULL;
+  if (!r) return NULL;
+  if (!r->logits) MLX_TRY(mlx_alloc((size_t)s->language.vocab, sizeof *r->logits, &r->logits));
+  MLX_TRY(s->stepper->read_logits(s->stepper, s->last_row, r->logits));
+  r->logits_kept = true;
+  return NULL;
+}
+
 static mlx_status_t queue_burst(mlx_scheduler_t *s, bool *out_queued) {
   mlx_request_t *r = mlx_request_list_last(&s->running);
   mlx_flight_t *flight = &s->flights[0];
   mlx_step_sampling_t wanted;
-  bool ok, complete;
+  mlx_readiness_t readiness;
+  bool ok;
   int64_t size = burst_size(s, r);
   *out_queued = false;
   if (size < 1) return NULL;
   MLX_TRY(mlx_request_grow(r, &s->pages, r->fed + (size_t)size, &ok));
   if (!ok) size = (int64_t)(r->page_count * MLX_KV_PAGE - r->fed);
   if (size < 1) return NULL;
-  MLX_TRY(mlx_sequence_sampler_prepare(r->sampler, &wanted, &complete));
-  if (complete) return NULL;  // mlx_scheduler_fill_step ends the request
+  mlx_status_t status = mlx_sequence_sampler_prepare(r->sampler, &wanted, &readiness);
+  if (status) mlx_scheduler_finish(s, r, MLX_FINISH_ERROR, status);
+  if (status || readiness != MLX_SAMPLER_READY) return NULL;  // mlx_scheduler_fill_step ends a complete one
   const mlx_segment_t segment = {
       .slot = r->slot, .position = (int32_t)r->fed, .count = 1, .ids = r->ids + r->fed, .wanted = &wanted};
   size_t eos_count = r->output.ignore_eos ? 0 : s->language.eos_count;
   if (eos_count > MLX_STEP_MAX_EOS) eos_count = MLX_STEP_MAX_EOS;
+  MLX_TRY(keep_logits(s));
   MLX_TRY(s->stepper->submit_burst(s->stepper, &segment, (int32_t)size, s->language.eos, eos_count,
                                    &flight->ticket));
   flight->rows[0] = r;
@@ -86,7 +106,7 @@ static mlx_status_t queue_burst(mlx_scheduler_t *s, bool *out_queued) {
   r->pending += (size_t)size;
   ++s->stats.steps;
   *out_queued = true;
-  return NULL;
+  return mlx_request_note_state(r, &s->pages);
 }
 
 // Notes what the queued step feeds and samples.
@@ -95,6 +115,7 @@ static mlx_status_t note_queued(mlx_scheduler_t *s, mlx_ticket_t *ticket) {
   flight->ticket = ticket;
   flight->count = 0;
   flight->burst = 0;
+  flight->start = mlx_seconds();
   ++s->stats.steps;
   for (size_t i = 0; i < s->segment_count; ++i) {
     mlx_request_t *r = s->members[i];
@@ -105,8 +126,9 @@ static mlx_status_t note_queued(mlx_scheduler_t *s, mlx_ticket_t *ticket) {
     }
     r->fed += (size_t)s->segments[i].count;
     r->last_step = (uint64_t)s->stats.steps;
-    for (int32_t k = 0; s->segments[i].each && k < s->segments[i].count; ++k)
+    for (int32_t k = s->segments[i].unwanted; s->segments[i].each && k < s->segments[i].count; ++k)
       flight->rows[flight->count++] = r;
+    mlx_request_next_text(r);
     if (!s->segments[i].wanted) continue;
     ++r->pending;
     flight->rows[flight->count++] = r;
@@ -114,6 +136,7 @@ static mlx_status_t note_queued(mlx_scheduler_t *s, mlx_ticket_t *ticket) {
   for (size_t i = 0; i < s->segment_count; ++i) {
     MLX_TRY(mlx_request_publish(s->members[i], &s->pages));
     MLX_TRY(mlx_request_drop_unseen(s->members[i], &s->pages));
+    MLX_TRY(mlx_request_note_state(s->members[i], &s->pages));
   }
   return NULL;
 }
@@ -129,6 +152,7 @@ mlx_status_t mlx_scheduler_queue_step(mlx_scheduler_t *s, bool *out_queued) {
   if (*out_queued) return NULL;
   MLX_TRY(mlx_scheduler_fill_step(s));
   if (!s->segment_count) return NULL;
+  MLX_TRY(keep_logits(s));
   MLX_TRY(s->stepper->submit(s->stepper, s->segments, s->segment_count, &ticket));
   *out_queued = true;
   mlx_status_t status = note_queued(s, ticket);
@@ -156,12 +180,16 @@ static mlx_status_t add_token(mlx_scheduler_t *s, mlx_request_t *r, const mlx_st
   return NULL;
 }
 
-// Shows the new tokens of |r|, and ends it if they are its last.
-static mlx_status_t show_tokens(mlx_scheduler_t *s, mlx_request_t *r) {
+// Shows the new tokens of |r|, and ends it if they are its last. |row| is that of its last token.
+static mlx_status_t show_tokens(mlx_scheduler_t *s, mlx_request_t *r, size_t row) {
   mlx_output_emit(&r->output);
   MLX_TRY(mlx_request_publish(r, &s->pages));
   MLX_TRY(mlx_request_drop_unseen(r, &s->pages));
   if (r->output.ended) {
+    if (r->quiet) {
+      s->last = r;
+      s->last_row = row;
+    }
     mlx_scheduler_finish(s, r, MLX_FINISH_STOP, NULL);
   } else if ((int64_t)r->count > s->positions) {
     mlx_scheduler_finish(s, r, MLX_FINISH_CONTEXT, NULL);
@@ -178,16 +206,32 @@ static mlx_status_t read_logits(mlx_scheduler_t *s, bool needed, size_t row, con
   return s->stepper->read_logits(s->stepper, row, s->logits);
 }
 
-// Adds the log-probability of the next prompt token of |r|. A request that wants no token ends with the last.
+// Passes log-probability |nth| of a text on to the caller of the session.
+static mlx_status_t report_score(const mlx_scoring_t *score, size_t text, size_t nth, double logprob,
+                                 const float *logits) {
+  const size_t count = score->end - score->from, number = score->first + text;
+  score->logprobs[text * count + nth] = (float)logprob;
+  if (score->on_logits) MLX_TRY(score->on_logits(score->user, number * count + nth, logits));
+  if (nth + 1 == count && score->on_text) score->on_text(score->user, number);
+  return NULL;
+}
+
+// Adds the next log-probability of |r|. A request that wants no token ends with the last.
 static mlx_status_t take_score(mlx_scheduler_t *s, mlx_request_t *r, const mlx_step_result_t *result,
                                size_t row) {
-  const size_t count = (size_t)r->prompt_logprobs, at = r->scored;
-  mlx_logprob_t *out = r->output.generation.prompt_logprobs + at * (count + 1);
+  mlx_scoring_t *score = &r->score;
+  const size_t count = score->end - score->from, text = score->done / count, nth = score->done % count,
+               at = score->from + nth, length = score->end + 1 - score->start;
+  const bool on_host = mlx_scheduler_scores_on_host(s, r);
+  const int32_t target = score->ids ? score->ids[text * length + at + 1 - score->start] : r->ids[at + 1];
+  mlx_logprob_t one, *out = &one;
   const float *logits;
-  MLX_TRY(read_logits(s, mlx_scheduler_scores_logits(s, r), row, &logits));
-  mlx_status_t status =
-      mlx_sequence_sampler_score(r->sampler, at + 1, result, logits, r->ids[at + 1], count, out);
-  ++r->scored;
+  if (!score->ids) out = r->output.generation.prompt_logprobs + at * (score->top + 1);
+  MLX_TRY(read_logits(s, on_host || score->on_logits, row, &logits));
+  mlx_status_t status = mlx_sequence_sampler_score(r->sampler, at + 1, result, on_host ? logits : NULL,
+                                                   target, score->top, out);
+  if (!status && score->ids) status = report_score(score, text, nth, one.logprob, logits);
+  score->done += !status;
   if (status)
     mlx_scheduler_finish(s, r, MLX_FINISH_ERROR, status);
   else if (!mlx_request_scores(r) && !mlx_output_left(&r->output))
@@ -199,20 +243,12 @@ static mlx_status_t take_score(mlx_scheduler_t *s, mlx_request_t *r, const mlx_s
 static mlx_status_t take_embedding(mlx_scheduler_t *s, mlx_request_t *r, size_t row) {
   const size_t size = (size_t)s->stepper->hidden;
   float **out = &r->output.generation.embedding;
-  double sum = 0;
   MLX_TRY(mlx_alloc(size, sizeof **out, out));
   MLX_TRY(s->stepper->read_hidden(s->stepper, row, *out));
-  for (size_t i = 0; i < size; ++i) sum += (double)(*out)[i] * (*out)[i];
-  const double scale = sum > 0 ? 1 / sqrt(sum) : 0;
-  for (size_t i = 0; i < size; ++i) (*out)[i] = (float)((*out)[i] * scale);
   r->pending = 0;
   r->first = mlx_seconds();
   mlx_scheduler_finish(s, r, MLX_FINISH_STOP,
-                       isfinite(sum) ? NULL
-                                     : mlx_error(MLX_INVALID_INPUT,
-                                                 "the model computes values that are not finite: a hidden "
-                                                 "state after %zu tokens",
-                                                 r->count));
+                       mlx_embedding_finish(*out, size, r->count, !s->language.raw_embeddings && !r->raw));
   return NULL;
 }
 
@@ -230,7 +266,7 @@ static mlx_status_t take_burst(mlx_scheduler_t *s, const mlx_flight_t *flight,
   for (size_t i = 0; i < count && !r->output.ended && !status; ++i)
     status = add_token(s, r, &results[i], NULL);
   r->pending = 0;
-  if (!status) return show_tokens(s, r);
+  if (!status) return show_tokens(s, r, 0);
   mlx_scheduler_finish(s, r, MLX_FINISH_ERROR, status);
   return NULL;
 }
@@ -243,6 +279,7 @@ mlx_status_t mlx_scheduler_read_step(mlx_scheduler_t *s) {
   s->flights[1].rows = flight.rows;  // keeps the memory
   --s->flight_count;
   MLX_TRY(s->stepper->wait(s->stepper, flight.ticket, &results, &count));
+  s->step_seconds = mlx_seconds() - flight.start;
   if (flight.burst) return take_burst(s, &flight, results, count);
   if (count < flight.count)
     return mlx_error(MLX_INTERNAL, "a step returned %zu results, expected %zu", count, flight.count);
@@ -263,7 +300,7 @@ mlx_status_t mlx_scheduler_read_step(mlx_scheduler_t *s) {
     if (status) {
       mlx_scheduler_finish(s, r, MLX_FINISH_ERROR, status);
     } else {
-      MLX_TRY(show_tokens(s, r));
+      MLX_TRY(show_tokens(s, r, i));
     }
   }
   return NULL;

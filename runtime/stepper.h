@@ -1,7 +1,7 @@
-// Stepper: queues steps on a device and reads their results. The scheduler and sessions call it.
+// Stepper: queues steps on a device and reads their results. Only the scheduler calls it.
 //
-// There are two implementations: the engine's (stepper.c), which fills the arguments of kernels/step.h and
-// calls the module, and the one in tests/fake_stepper.h, which simulates a module.
+// There are two implementations: the engine's (engine_stepper.c), which fills the arguments of kernels/step.h
+// and calls the module, and the one in tests/support/fake_stepper.h, which simulates a module.
 //
 // Order: the device computes calls in the order in which they were made: submit, submit_burst, copy_page,
 // set_tokens. So the caller may reuse a page for another sequence while a queued step still writes to it.
@@ -53,10 +53,12 @@ typedef struct mlx_stepper {
   int64_t window;                  // positions that a token sees in layers with a window, its own included;
                                    // 0: all before it. Without window pages, every layer has a window
   int64_t window_pages;            // window pages of the KV pool, with page 0; 0: a page has all layers
+  int64_t states;                  // of the KV pool, with state 0; 0: the network has no recurrent layer
   int64_t vocab;
   int64_t hidden;  // numbers of a hidden state
   bool ragged;     // false: a step has one segment
   bool samples;    // false: it returns logits, but samples no token
+  bool whole;      // an encoder: a segment is a whole text, and only hidden states are returned
   int64_t burst;   // most tokens of submit_burst; 0: there is none
 
   // True if one step can have |tokens| tokens, of which |wanted| are wanted. NULL: the two limits suffice.
@@ -66,6 +68,9 @@ typedef struct mlx_stepper {
   mlx_status_t (*set_page)(struct mlx_stepper *stepper, int32_t slot, int32_t nth, int32_t page);
   // The same for a slot's table of window pages.
   mlx_status_t (*set_window_page)(struct mlx_stepper *stepper, int32_t slot, int32_t nth, int32_t page);
+  // Sets the states that a slot's segment reads and writes, for the steps that are queued after this call.
+  // NULL without states. A burst reads what it has written after its first token.
+  mlx_status_t (*set_states)(struct mlx_stepper *stepper, int32_t slot, int32_t from, int32_t to);
   // Stores tokens at positions that no step computes, because a shared page holds their KV. Penalties look
   // back on them. NULL: not possible.
   mlx_status_t (*set_tokens)(struct mlx_stepper *stepper, int32_t slot, int32_t position, const int32_t *ids,

@@ -6,6 +6,7 @@
 
 #include "base/cpu.h"
 #include "base/gpu.h"
+#include "runtime/rooms.h"
 
 #define GPU_RANK 1000  // above the ranks of all CPU levels
 

@@ -160,6 +160,12 @@ mlx_status_t mlx_buffer_commit(mlx_buffer_t *buffer, size_t bytes) {
   return mlx_memory_commit(buffer->memory, bytes);
 }
 
+mlx_status_t mlx_buffer_commit_end(mlx_buffer_t *buffer, size_t bytes) {
+  const size_t size = mlx_buffer_size(buffer);
+  if (bytes > size) return mlx_error(MLX_INTERNAL, "cannot commit %zu bytes of a buffer of %zu", bytes, size);
+  return mlx_memory_commit_from(buffer->memory, size - bytes);
+}
+
 void *mlx_buffer_host(const mlx_buffer_t *buffer) { return buffer->memory->host; }
 
 void mlx_buffer_free(mlx_buffer_t *buffer) {

@@ -75,16 +75,30 @@ static mlx_status_t reserve_gpu(mlx_memory_t *memory) {
   return clear(memory, 0, memory->size);
 }
 
-static mlx_status_t commit_gpu(mlx_memory_t *memory, size_t bytes) {
+static mlx_status_t commit_step(const mlx_memory_t *memory, size_t from) {
   const mlx_cuda_t *cuda = &memory->device->cuda;
+  MLX_TRY(mlx_cuda_status(cuda, map_step(&cuda->calls, memory->pointer + from, memory->step),
+                          "allocating GPU memory"));
+  return clear(memory, from, memory->step);
+}
+
+static mlx_status_t commit_gpu(mlx_memory_t *memory, size_t bytes) {
   mlx_device_enter(memory->device);
-  while (memory->committed < bytes) {
-    MLX_TRY(mlx_cuda_status(cuda, map_step(&cuda->calls, memory->pointer + memory->committed, memory->step),
-                            "allocating GPU memory"));
-    const size_t from = memory->committed;
+  while (memory->committed < bytes && (!memory->end || memory->committed < memory->end)) {
+    MLX_TRY(commit_step(memory, memory->committed));
     memory->committed += memory->step;
-    MLX_TRY(clear(memory, from, memory->step));
   }
+  return NULL;
+}
+
+static mlx_status_t commit_gpu_from(mlx_memory_t *memory, size_t from) {
+  mlx_device_enter(memory->device);
+  memory->end = memory->size;
+  while (memory->end > from) {
+    MLX_TRY(commit_step(memory, memory->end - memory->step));
+    memory->end -= memory->step;
+  }
+  if (!memory->end) memory->committed = memory->size;  // all of it
   return NULL;
 }
 
@@ -94,8 +108,10 @@ static void free_gpu(mlx_memory_t *memory) {
   if (memory->host) {
     calls->host_free(memory->host);
   } else if (memory->is_range) {
-    for (size_t at = 0; at < memory->committed; at += memory->step)
-      calls->memory_unmap(memory->pointer + at, memory->step);
+    for (size_t at = 0; at < memory->size; at += memory->step) {
+      if (at < memory->committed || (memory->end && at >= memory->end))
+        calls->memory_unmap(memory->pointer + at, memory->step);
+    }
     calls->memory_unreserve(memory->pointer, memory->size);
   } else if (memory->pointer) {
     calls->memory_free(memory->pointer);
@@ -153,6 +169,16 @@ mlx_status_t mlx_memory_commit(mlx_memory_t *memory, size_t bytes) {
   MLX_TRY(mlx_pages_commit(memory->host, bytes));
   memory->committed = bytes;
   return NULL;
+}
+
+mlx_status_t mlx_memory_commit_from(mlx_memory_t *memory, size_t from) {
+  if (from > memory->size || memory->committed)
+    return memory->committed == memory->size
+               ? NULL  // a driver without virtual memory
+               : mlx_error(MLX_INTERNAL, "cannot commit a buffer of %zu bytes from byte %zu", memory->size,
+                           from);
+  if (memory->device->kind != MLX_DEVICE_CPU) return commit_gpu_from(memory, from);
+  return mlx_pages_commit(memory->host + from, memory->size - from);
 }
 
 void mlx_memory_free(mlx_memory_t *memory) {

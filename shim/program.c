@@ -7,7 +7,7 @@
 #include "iree/runtime/api.h"
 #include "shim/shim_internal.h"
 
-struct mlx_program {
+struct mlx_device_program {
   mlx_device_t *device;  // borrowed
   iree_runtime_instance_t *instance;
   iree_runtime_session_t *session;
@@ -16,7 +16,7 @@ struct mlx_program {
 };
 
 struct mlx_call {
-  mlx_program_t *program;          // borrowed
+  mlx_device_program_t *program;   // borrowed
   iree_hal_semaphore_t *timeline;  // retained
   uint64_t value;                  // that the call signals
   char function[32];
@@ -25,7 +25,7 @@ struct mlx_call {
 // ----------------------------------------------------------------------------------------------------------
 // Loading
 
-static iree_status_t create_session(mlx_program_t *program) {
+static iree_status_t create_session(mlx_device_program_t *program) {
   iree_allocator_t allocator = iree_allocator_system();
   iree_runtime_instance_options_t instance_options;
   iree_runtime_instance_options_initialize(&instance_options);
@@ -38,7 +38,7 @@ static iree_status_t create_session(mlx_program_t *program) {
 
 // Appending the model module runs its initializers, which bind the weights. So the parameter module comes
 // first.
-static mlx_status_t load_modules(mlx_program_t *program, iree_const_byte_span_t vmfb,
+static mlx_status_t load_modules(mlx_device_program_t *program, iree_const_byte_span_t vmfb,
                                  const mlx_weights_t *weights) {
   MLX_TRY_IREE(create_session(program));
   iree_vm_module_t *provider = NULL;
@@ -52,10 +52,10 @@ static mlx_status_t load_modules(mlx_program_t *program, iree_const_byte_span_t 
 }
 
 mlx_status_t mlx_program_load(mlx_device_t *device, const void *vmfb, size_t vmfb_size,
-                              const mlx_weights_t *weights, mlx_program_t **out_program) {
+                              const mlx_weights_t *weights, mlx_device_program_t **out_program) {
   static const mlx_weights_t none = {0};
   *out_program = NULL;
-  mlx_program_t *program;
+  mlx_device_program_t *program;
   MLX_TRY(mlx_alloc(1, sizeof *program, &program));
   program->device = device;
   mlx_device_enter(device);
@@ -81,7 +81,7 @@ static iree_status_t wait_for(iree_hal_semaphore_t *timeline, uint64_t value) {
   return reason;
 }
 
-void mlx_program_free(mlx_program_t *program) {
+void mlx_program_free(mlx_device_program_t *program) {
   if (!program) return;
   mlx_device_enter(program->device);
   if (program->timeline) iree_status_ignore(wait_for(program->timeline, program->queued));
@@ -94,7 +94,7 @@ void mlx_program_free(mlx_program_t *program) {
 // ----------------------------------------------------------------------------------------------------------
 // Functions
 
-static iree_status_t find_function(const mlx_program_t *program, const char *name,
+static iree_status_t find_function(const mlx_device_program_t *program, const char *name,
                                    iree_vm_function_t *out_function) {
   char full_name[64];
   snprintf(full_name, sizeof full_name, "mlxcel.%s", name);  // every emitted module is named mlxcel
@@ -102,7 +102,7 @@ static iree_status_t find_function(const mlx_program_t *program, const char *nam
                                               out_function);
 }
 
-bool mlx_program_has(const mlx_program_t *program, const char *function) {
+bool mlx_program_has(const mlx_device_program_t *program, const char *function) {
   iree_vm_function_t found;
   iree_status_t status = find_function(program, function, &found);
   bool has = iree_status_is_ok(status);
@@ -116,7 +116,7 @@ bool mlx_program_has(const mlx_program_t *program, const char *function) {
 
 // A call reaches the end of the timeline after its failure: nothing can be queued behind it. So does a
 // timeline near the largest value that IREE supports.
-static iree_status_t restart_timeline(mlx_program_t *program) {
+static iree_status_t restart_timeline(mlx_device_program_t *program) {
   iree_hal_semaphore_t *timeline = NULL;
   IREE_RETURN_IF_ERROR(iree_hal_semaphore_create(program->device->hal, IREE_HAL_QUEUE_AFFINITY_ANY, 0,
                                                  IREE_HAL_SEMAPHORE_FLAG_DEFAULT, &timeline));
@@ -126,7 +126,7 @@ static iree_status_t restart_timeline(mlx_program_t *program) {
   return iree_ok_status();
 }
 
-static iree_status_t prepare_timeline(mlx_program_t *program) {
+static iree_status_t prepare_timeline(mlx_device_program_t *program) {
   if (program->timeline && program->queued < IREE_HAL_SEMAPHORE_MAX_VALUE - 1) return iree_ok_status();
   if (program->timeline) {
     IREE_RETURN_IF_ERROR(wait_for(program->timeline, program->queued));
@@ -159,9 +159,9 @@ static iree_status_t make_view(const mlx_buffer_t *input, int64_t rows, iree_hal
       iree_hal_buffer_view_encoding_type(input->view), iree_allocator_system(), out_view);
 }
 
-static iree_status_t push_arguments(mlx_program_t *program, mlx_buffer_t *const *inputs, const int64_t *rows,
-                                    size_t input_count, const int32_t *scalars, size_t scalar_count,
-                                    iree_vm_list_t *list) {
+static iree_status_t push_arguments(mlx_device_program_t *program, mlx_buffer_t *const *inputs,
+                                    const int64_t *rows, size_t input_count, const int32_t *scalars,
+                                    size_t scalar_count, iree_vm_list_t *list) {
   for (size_t i = 0; i < input_count; ++i) {
     iree_hal_buffer_view_t *view;
     IREE_RETURN_IF_ERROR(make_view(inputs[i], rows ? rows[i] : 0, &view));
@@ -176,7 +176,7 @@ static iree_status_t push_arguments(mlx_program_t *program, mlx_buffer_t *const 
   return push_fence(list, program->timeline, program->queued + 1);
 }
 
-static iree_status_t call_with_lists(mlx_program_t *program, iree_vm_function_t function,
+static iree_status_t call_with_lists(mlx_device_program_t *program, iree_vm_function_t function,
                                      mlx_buffer_t *const *inputs, const int64_t *rows, size_t input_count,
                                      const int32_t *scalars, size_t scalar_count) {
   iree_allocator_t allocator = iree_allocator_system();
@@ -194,7 +194,7 @@ static iree_status_t call_with_lists(mlx_program_t *program, iree_vm_function_t 
 }
 
 // A call that failed before it was queued completely never signals its value.
-static iree_status_t submit(mlx_program_t *program, const char *name, mlx_buffer_t *const *inputs,
+static iree_status_t submit(mlx_device_program_t *program, const char *name, mlx_buffer_t *const *inputs,
                             const int64_t *rows, size_t input_count, const int32_t *scalars,
                             size_t scalar_count) {
   iree_vm_function_t function;
@@ -210,9 +210,9 @@ static iree_status_t submit(mlx_program_t *program, const char *name, mlx_buffer
   return status;
 }
 
-mlx_status_t mlx_program_submit(mlx_program_t *program, const char *function, mlx_buffer_t *const *inputs,
-                                const int64_t *rows, size_t input_count, const int32_t *scalars,
-                                size_t scalar_count, mlx_call_t **out_call) {
+mlx_status_t mlx_program_submit(mlx_device_program_t *program, const char *function,
+                                mlx_buffer_t *const *inputs, const int64_t *rows, size_t input_count,
+                                const int32_t *scalars, size_t scalar_count, mlx_call_t **out_call) {
   mlx_call_t *call;
   *out_call = NULL;
   MLX_TRY(mlx_alloc(1, sizeof *call, &call));
@@ -232,11 +232,11 @@ mlx_status_t mlx_program_submit(mlx_program_t *program, const char *function, ml
   return NULL;
 }
 
-static iree_hal_semaphore_list_t point(mlx_program_t *program, uint64_t *value) {
+static iree_hal_semaphore_list_t point(mlx_device_program_t *program, uint64_t *value) {
   return (iree_hal_semaphore_list_t){.count = 1, .semaphores = &program->timeline, .payload_values = value};
 }
 
-mlx_status_t mlx_program_copy(mlx_program_t *program, mlx_buffer_t *buffer, size_t from, size_t to,
+mlx_status_t mlx_program_copy(mlx_device_program_t *program, mlx_buffer_t *buffer, size_t from, size_t to,
                               size_t size) {
   iree_hal_buffer_t *bytes = iree_hal_buffer_view_buffer(buffer->view);
   mlx_device_enter(program->device);
@@ -250,8 +250,8 @@ mlx_status_t mlx_program_copy(mlx_program_t *program, mlx_buffer_t *buffer, size
 }
 
 // IREE limits the size of one update.
-mlx_status_t mlx_program_write(mlx_program_t *program, mlx_buffer_t *buffer, size_t to, const void *bytes,
-                               size_t size) {
+mlx_status_t mlx_program_write(mlx_device_program_t *program, mlx_buffer_t *buffer, size_t to,
+                               const void *bytes, size_t size) {
   mlx_device_enter(program->device);
   for (size_t at = 0, part; at < size; at += part) {
     part = size - at < IREE_HAL_COMMAND_BUFFER_MAX_UPDATE_SIZE ? size - at
@@ -268,7 +268,7 @@ mlx_status_t mlx_program_write(mlx_program_t *program, mlx_buffer_t *buffer, siz
 
 mlx_status_t mlx_call_wait(mlx_call_t *call) {
   if (!call) return NULL;
-  mlx_program_t *program = call->program;
+  mlx_device_program_t *program = call->program;
   mlx_device_enter(program->device);
   mlx_status_t status = mlx_status_from_iree(wait_for(call->timeline, call->value));
   if (status && call->timeline == program->timeline) iree_status_ignore(restart_timeline(program));

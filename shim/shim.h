@@ -12,12 +12,14 @@
 #ifndef MLXCEL_SHIM_SHIM_H_
 #define MLXCEL_SHIM_SHIM_H_
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/weight_reader.h"
 
 typedef struct mlx_device mlx_device_t;
-typedef struct mlx_program mlx_program_t;
+typedef struct mlx_device_program mlx_device_program_t;
 typedef struct mlx_call mlx_call_t;
 typedef struct mlx_buffer mlx_buffer_t;
 
@@ -44,30 +46,25 @@ mlx_status_t mlx_gpu_query(mlx_gpu_info_t *out_info) MLX_MUST_USE;
 // Load progress in bytes, from 0 to |total|; called on the thread that loads.
 typedef void (*mlx_load_fn_t)(void *user, uint64_t done, uint64_t total);
 
-// Writes |length| bytes of the weights at |offset|, a multiple of 64, to |out|. Several threads call it; no
-// two have the same |worker| at a time.
-typedef mlx_status_t (*mlx_read_fn_t)(void *user, int worker, uint64_t offset, size_t length, void *out);
-
 // The weights of a program: one range of bytes, which the module binds as one parameter. A CPU uses |data| in
 // place; it must be aligned to 64 bytes and outlive the program. A GPU gets a copy of |data| or, if that is
-// NULL, of the bytes that |read| returns.
+// NULL, of the bytes of |reader|.
 typedef struct mlx_weights {
   const char *name;  // of the parameter
   const void *data;
   size_t size;  // bytes
-  mlx_read_fn_t read;
-  void *reader;           // first argument of |read|
-  int workers;            // that may call |read| at the same time
-  mlx_load_fn_t on_load;  // may be NULL; not called if weights are used in place
-  void *user;             // first argument of |on_load|
+  const mlx_weight_reader_t *reader;
+  mlx_load_fn_t on_load;         // may be NULL; not called if weights are used in place
+  void *user;                    // first argument of |on_load|
+  const atomic_bool *cancelled;  // ends the copying to a GPU with MLX_CANCELLED; may be NULL
 } mlx_weights_t;
 
 // Loads |vmfb| (borrowed until the program is freed). |weights| may be NULL. Release with mlx_program_free.
 mlx_status_t mlx_program_load(mlx_device_t *device, const void *vmfb, size_t vmfb_size,
-                              const mlx_weights_t *weights, mlx_program_t **out_program) MLX_MUST_USE;
-void mlx_program_free(mlx_program_t *program);
+                              const mlx_weights_t *weights, mlx_device_program_t **out_program) MLX_MUST_USE;
+void mlx_program_free(mlx_device_program_t *program);
 
-bool mlx_program_has(const mlx_program_t *program, const char *function);
+bool mlx_program_has(const mlx_device_program_t *program, const char *function);
 
 // Queues a call of the exported function |function| and returns. Calls and copies of a program are executed
 // in the order in which they are queued. |inputs| are tensors, |scalars| i32 arguments that follow them. The
@@ -75,16 +72,17 @@ bool mlx_program_has(const mlx_program_t *program, const char *function);
 // written by the host until the call is done. |rows|[i] is the first dimension that the function declares for
 // input i, at most the input's own; 0: the input's own. |rows| may be NULL: all are. Release *|out_call| with
 // mlx_call_wait.
-mlx_status_t mlx_program_submit(mlx_program_t *program, const char *function, mlx_buffer_t *const *inputs,
-                                const int64_t *rows, size_t input_count, const int32_t *scalars,
-                                size_t scalar_count, mlx_call_t **out_call) MLX_MUST_USE;
+mlx_status_t mlx_program_submit(mlx_device_program_t *program, const char *function,
+                                mlx_buffer_t *const *inputs, const int64_t *rows, size_t input_count,
+                                const int32_t *scalars, size_t scalar_count,
+                                mlx_call_t **out_call) MLX_MUST_USE;
 // Queues a copy of |size| bytes inside |buffer|, from byte |from| to byte |to|. The ranges must not overlap.
-mlx_status_t mlx_program_copy(mlx_program_t *program, mlx_buffer_t *buffer, size_t from, size_t to,
+mlx_status_t mlx_program_copy(mlx_device_program_t *program, mlx_buffer_t *buffer, size_t from, size_t to,
                               size_t size) MLX_MUST_USE;
 // Queues a copy of |size| bytes of host memory to byte |to| of |buffer|. The bytes are read before this
 // returns.
-mlx_status_t mlx_program_write(mlx_program_t *program, mlx_buffer_t *buffer, size_t to, const void *bytes,
-                               size_t size) MLX_MUST_USE;
+mlx_status_t mlx_program_write(mlx_device_program_t *program, mlx_buffer_t *buffer, size_t to,
+                               const void *bytes, size_t size) MLX_MUST_USE;
 // Waits until the call and everything queued before it are done, and releases it. After a failure of a call,
 // all calls queued after it fail too; those submitted after the wait run again. NULL is fine.
 mlx_status_t mlx_call_wait(mlx_call_t *call) MLX_MUST_USE;
@@ -115,6 +113,8 @@ mlx_status_t mlx_buffer_reserve(mlx_device_t *device, mlx_shape_t shape,
                                 mlx_buffer_t **out_buffer) MLX_MUST_USE;
 // Makes the first |bytes| bytes usable. Does nothing if they are. Fails with MLX_OUT_OF_MEMORY.
 mlx_status_t mlx_buffer_commit(mlx_buffer_t *buffer, size_t bytes) MLX_MUST_USE;
+// Commits the last |bytes|. Call it once, before the rest is committed.
+mlx_status_t mlx_buffer_commit_end(mlx_buffer_t *buffer, size_t bytes) MLX_MUST_USE;
 // A tensor that host and device both access directly: page-locked memory for a GPU. Zeroed.
 mlx_status_t mlx_buffer_share(mlx_device_t *device, mlx_shape_t shape,
                               mlx_buffer_t **out_buffer) MLX_MUST_USE;

@@ -28,6 +28,7 @@ typedef struct mlx_memory {
   mlx_cuda_pointer_t pointer;
   size_t size;       // reserved bytes
   size_t committed;  // of them, the first ones
+  size_t end;        // GPU: the bytes from here on are committed too; 0: none are
   bool is_range;     // GPU: an address range into which memory is mapped,
   size_t step;       // so many bytes at once
 } mlx_memory_t;
@@ -35,6 +36,8 @@ typedef struct mlx_memory {
 mlx_status_t mlx_memory_reserve(mlx_device_t *device, size_t size, mlx_memory_t **out_memory) MLX_MUST_USE;
 mlx_status_t mlx_memory_share(mlx_device_t *device, size_t size, mlx_memory_t **out_memory) MLX_MUST_USE;
 mlx_status_t mlx_memory_commit(mlx_memory_t *memory, size_t bytes) MLX_MUST_USE;
+// Commits the bytes from |from| on. Once, before the rest.
+mlx_status_t mlx_memory_commit_from(mlx_memory_t *memory, size_t from) MLX_MUST_USE;
 void mlx_memory_free(mlx_memory_t *memory);  // NULL is fine
 
 struct mlx_buffer {

@@ -44,7 +44,7 @@ static mlx_status_t driver_status(const upload_t *upload, int code) {
 
 static mlx_status_t read_piece(const mlx_weights_t *weights, int worker, size_t offset, size_t size,
                                void *out) {
-  if (!weights->data) return weights->read(weights->reader, worker, offset, size, out);
+  if (!weights->data) return weights->reader->read(weights->reader->user, worker, offset, size, out);
   memcpy(out, (const uint8_t *)weights->data + offset, size);
   return NULL;
 }
@@ -75,11 +75,17 @@ static mlx_status_t work(void *user, int worker, uint64_t index) {
   mlx_status_t status = driver_status(upload, code);
   for (int i = 0; !status && !atomic_load(&upload->stopped); i ^= 1) {
     if ((offset = atomic_fetch_add(&upload->next, PIECE)) >= weights->size) break;
-    status = send_piece(upload, worker, &slots[i], offset);
+    if (weights->cancelled && atomic_load(weights->cancelled))
+      status = mlx_error(MLX_CANCELLED, "cancelled");
+    else
+      status = send_piece(upload, worker, &slots[i], offset);
     if (!worker && weights->on_load)
       weights->on_load(weights->user, atomic_load(&upload->done), weights->size);
   }
-  for (int i = 0; i < 2 && !status; ++i) status = driver_status(upload, calls->event_wait(slots[i].event));
+  for (int i = 0; i < 2; ++i) {  // also after a failure: copies still read the buffers
+    code = slots[i].event ? calls->event_wait(slots[i].event) : 0;
+    if (!status) status = driver_status(upload, code);
+  }
   for (int i = 0; i < 2; ++i) slot_close(calls, &slots[i]);
   if (status) atomic_store(&upload->stopped, true);
   return status;
@@ -88,7 +94,7 @@ static mlx_status_t work(void *user, int worker, uint64_t index) {
 mlx_status_t mlx_cuda_upload(const mlx_cuda_t *cuda, mlx_cuda_pointer_t target,
                              const mlx_weights_t *weights) {
   upload_t upload = {.cuda = cuda, .target = target, .weights = weights};
-  const int most = weights->data ? COPYING_WORKERS : weights->workers;
+  const int most = weights->data ? COPYING_WORKERS : weights->reader->workers;
   const int cpus = mlx_parallel_workers(weights->size / PIECE, 0), workers = cpus < most ? cpus : most;
   if (weights->on_load) weights->on_load(weights->user, 0, weights->size);
   MLX_TRY(mlx_parallel((uint64_t)workers, workers, work, &upload));

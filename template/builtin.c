@@ -23,7 +23,7 @@ static const char *next_parameter(const char *cursor, mlx_span_t *out, bool *ino
 
 // Assigns the arguments to the declared parameters.
 static mlx_status_t bind(mlx_render_t *r, const mlx_builtin_t *builtin, const mlx_args_t *args,
-                         mlx_call_t *call) {
+                         mlx_template_call_t *call) {
   mlx_span_t name;
   bool required = true;
   size_t index = 0, named_used = 0;
@@ -49,7 +49,7 @@ static mlx_status_t bind(mlx_render_t *r, const mlx_builtin_t *builtin, const ml
 
 mlx_status_t mlx_builtin_call(mlx_render_t *r, const mlx_builtin_t *builtin, const mlx_var_t *self,
                               const mlx_args_t *args, mlx_var_t *out) {
-  mlx_call_t call = {.self = self ? *self : mlx_none(), .args = args};
+  mlx_template_call_t call = {.self = self ? *self : mlx_none(), .args = args};
   MLX_TRY(mlx_render_charge(r, 1));
   if (strcmp(builtin->parameters, "*")) MLX_TRY(bind(r, builtin, args, &call));
   return builtin->run(r, &call, out);
@@ -58,16 +58,16 @@ mlx_status_t mlx_builtin_call(mlx_render_t *r, const mlx_builtin_t *builtin, con
 // ----------------------------------------------------------------------------------------------------------
 // Arguments of a call
 
-bool mlx_call_flag(const mlx_call_t *call, size_t index) {
+bool mlx_call_flag(const mlx_template_call_t *call, size_t index) {
   return call->given[index] && mlx_var_truth(&call->parameters[index]);
 }
 
-bool mlx_call_given(const mlx_call_t *call, size_t index) {
+bool mlx_call_given(const mlx_template_call_t *call, size_t index) {
   return call->given[index] && call->parameters[index].kind != MLX_VAR_NONE;
 }
 
-mlx_status_t mlx_call_integer(mlx_render_t *r, const mlx_call_t *call, size_t index, int64_t fallback,
-                              int64_t *out) {
+mlx_status_t mlx_call_integer(mlx_render_t *r, const mlx_template_call_t *call, size_t index,
+                              int64_t fallback, int64_t *out) {
   *out = fallback;
   if (!call->given[index]) return NULL;
   MLX_TRY(mlx_var_expect_defined(r, &call->parameters[index]));
@@ -78,11 +78,11 @@ mlx_status_t mlx_call_integer(mlx_render_t *r, const mlx_call_t *call, size_t in
   return NULL;
 }
 
-mlx_status_t mlx_call_text(mlx_render_t *r, const mlx_call_t *call, mlx_span_t *out) {
+mlx_status_t mlx_call_text(mlx_render_t *r, const mlx_template_call_t *call, mlx_span_t *out) {
   return mlx_var_text(r, &call->self, out);
 }
 
-mlx_status_t mlx_call_items(mlx_render_t *r, const mlx_call_t *call, const mlx_var_t **out_items,
+mlx_status_t mlx_call_items(mlx_render_t *r, const mlx_template_call_t *call, const mlx_var_t **out_items,
                             size_t *out_count) {
   return mlx_var_items(r, &call->self, out_items, out_count);
 }

@@ -14,14 +14,14 @@ typedef struct mlx_args {
 
 // The input of a builtin: the object that it works on (a filter's or test's operand, a method's object), and
 // its arguments in the order of the declared parameters. A builtin declared with "*" reads |args| instead.
-typedef struct mlx_call {
+typedef struct mlx_template_call {
   mlx_var_t self;
   mlx_var_t parameters[MLX_MAX_PARAMETERS];  // UNDEFINED if not given
   bool given[MLX_MAX_PARAMETERS];
   const mlx_args_t *args;
-} mlx_call_t;
+} mlx_template_call_t;
 
-typedef mlx_status_t (*mlx_builtin_fn_t)(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out);
+typedef mlx_status_t (*mlx_builtin_fn_t)(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out);
 
 typedef struct mlx_builtin {
   const char *name;
@@ -44,14 +44,14 @@ mlx_status_t mlx_builtin_call(mlx_render_t *r, const mlx_builtin_t *builtin, con
 
 // ---- arguments of a call ----
 
-bool mlx_call_flag(const mlx_call_t *call, size_t index);   // given and true
-bool mlx_call_given(const mlx_call_t *call, size_t index);  // given and not None
-mlx_status_t mlx_call_integer(mlx_render_t *r, const mlx_call_t *call, size_t index, int64_t fallback,
-                              int64_t *out) MLX_MUST_USE;
+bool mlx_call_flag(const mlx_template_call_t *call, size_t index);   // given and true
+bool mlx_call_given(const mlx_template_call_t *call, size_t index);  // given and not None
+mlx_status_t mlx_call_integer(mlx_render_t *r, const mlx_template_call_t *call, size_t index,
+                              int64_t fallback, int64_t *out) MLX_MUST_USE;
 // str() of the object.
-mlx_status_t mlx_call_text(mlx_render_t *r, const mlx_call_t *call, mlx_span_t *out) MLX_MUST_USE;
+mlx_status_t mlx_call_text(mlx_render_t *r, const mlx_template_call_t *call, mlx_span_t *out) MLX_MUST_USE;
 // The items of the object.
-mlx_status_t mlx_call_items(mlx_render_t *r, const mlx_call_t *call, const mlx_var_t **out_items,
+mlx_status_t mlx_call_items(mlx_render_t *r, const mlx_template_call_t *call, const mlx_var_t **out_items,
                             size_t *out_count) MLX_MUST_USE;
 
 #endif  // MLXCEL_TEMPLATE_BUILTIN_H_

@@ -5,12 +5,12 @@
 #include "template/string_methods.h"
 
 // Defines a test whose result is |expression| of |v|, the tested value.
-#define TEST(name, expression)                                                        \
-  static mlx_status_t name(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) { \
-    const mlx_var_t *v = &call->self;                                                 \
-    (void)r;                                                                          \
-    *out = mlx_bool(expression);                                                      \
-    return NULL;                                                                      \
+#define TEST(name, expression)                                                                 \
+  static mlx_status_t name(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) { \
+    const mlx_var_t *v = &call->self;                                                          \
+    (void)r;                                                                                   \
+    *out = mlx_bool(expression);                                                               \
+    return NULL;                                                                               \
   }
 
 TEST(test_defined, v->kind != MLX_VAR_UNDEFINED)
@@ -42,56 +42,57 @@ static mlx_status_t has_remainder(mlx_render_t *r, const mlx_var_t *v, int64_t b
   return NULL;
 }
 
-static mlx_status_t test_odd(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t test_odd(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return has_remainder(r, &call->self, 2, 1, out);
 }
 
-static mlx_status_t test_even(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t test_even(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return has_remainder(r, &call->self, 2, 0, out);
 }
 
-static mlx_status_t test_divisibleby(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t test_divisibleby(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   int64_t by;
   MLX_TRY(mlx_call_integer(r, call, 0, 1, &by));
   return has_remainder(r, &call->self, by, 0, out);
 }
 
-static mlx_status_t test_compare(mlx_render_t *r, const mlx_call_t *call, mlx_op_t op, mlx_var_t *out) {
+static mlx_status_t test_compare(mlx_render_t *r, const mlx_template_call_t *call, mlx_op_t op,
+                                 mlx_var_t *out) {
   bool holds;
   MLX_TRY(mlx_var_compare(r, op, &call->self, &call->parameters[0], &holds));
   *out = mlx_bool(holds);
   return NULL;
 }
 
-static mlx_status_t test_eq(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t test_eq(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return test_compare(r, call, MLX_OP_EQ, out);
 }
 
-static mlx_status_t test_ne(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t test_ne(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return test_compare(r, call, MLX_OP_NE, out);
 }
 
-static mlx_status_t test_lt(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t test_lt(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return test_compare(r, call, MLX_OP_LT, out);
 }
 
-static mlx_status_t test_le(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t test_le(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return test_compare(r, call, MLX_OP_LE, out);
 }
 
-static mlx_status_t test_gt(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t test_gt(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return test_compare(r, call, MLX_OP_GT, out);
 }
 
-static mlx_status_t test_ge(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t test_ge(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return test_compare(r, call, MLX_OP_GE, out);
 }
 
-static mlx_status_t test_in(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t test_in(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return test_compare(r, call, MLX_OP_IN, out);
 }
 
-static mlx_status_t test_sameas(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t test_sameas(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   const mlx_var_t *a = &call->self, *b = &call->parameters[0];
   bool same = a->kind == b->kind;
   if (same && (a->kind == MLX_VAR_LIST || a->kind == MLX_VAR_DICT)) {
@@ -103,7 +104,8 @@ static mlx_status_t test_sameas(mlx_render_t *r, const mlx_call_t *call, mlx_var
   return NULL;
 }
 
-static mlx_status_t text_test(mlx_render_t *r, const mlx_call_t *call, const char *method, mlx_var_t *out) {
+static mlx_status_t text_test(mlx_render_t *r, const mlx_template_call_t *call, const char *method,
+                              mlx_var_t *out) {
   mlx_span_t text;
   MLX_TRY(mlx_call_text(r, call, &text));
   const mlx_var_t self = mlx_string(text.bytes, text.length);
@@ -111,11 +113,11 @@ static mlx_status_t text_test(mlx_render_t *r, const mlx_call_t *call, const cha
                           &(mlx_args_t){0}, out);
 }
 
-static mlx_status_t test_lower(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t test_lower(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return text_test(r, call, "islower", out);
 }
 
-static mlx_status_t test_upper(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t test_upper(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return text_test(r, call, "isupper", out);
 }
 

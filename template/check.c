@@ -10,11 +10,11 @@ typedef struct check {
   bool caller, varargs, kwargs;  // used since the macro began
 } check_t;
 
-static mlx_status_t check_chain(check_t *c, mlx_node_t *node, bool soft) MLX_MUST_USE;
+static mlx_status_t check_chain(check_t *c, mlx_template_node_t *node, bool soft) MLX_MUST_USE;
 
 // |soft|: inside a condition, where an unknown filter or test is an error only when it is evaluated, as in
 // jinja2.
-static mlx_status_t check_builtin(const check_t *c, mlx_node_t *node, bool soft) {
+static mlx_status_t check_builtin(const check_t *c, mlx_template_node_t *node, bool soft) {
   const bool is_filter = node->kind == MLX_NODE_FILTER;
   node->builtin = is_filter ? c->registry->find_filter(node->text) : c->registry->find_test(node->text);
   if (node->builtin || soft) return NULL;
@@ -22,7 +22,7 @@ static mlx_status_t check_builtin(const check_t *c, mlx_node_t *node, bool soft)
                             is_filter ? "filter" : "test", (int)node->text.length, node->text.bytes);
 }
 
-static mlx_status_t check_macro(check_t *c, mlx_node_t *node) {
+static mlx_status_t check_macro(check_t *c, mlx_template_node_t *node) {
   check_t inside = {.template = c->template, .registry = c->registry, .depth = c->depth};
   MLX_TRY(check_chain(&inside, node->first, false));
   MLX_TRY(check_chain(&inside, node->body, false));
@@ -35,7 +35,7 @@ static mlx_status_t check_macro(check_t *c, mlx_node_t *node) {
   return NULL;
 }
 
-static mlx_status_t check_node(check_t *c, mlx_node_t *node, bool soft) {
+static mlx_status_t check_node(check_t *c, mlx_template_node_t *node, bool soft) {
   switch (node->kind) {
     case MLX_NODE_NAME:
       c->caller |= mlx_span_is(node->text, "caller");
@@ -66,7 +66,7 @@ static mlx_status_t check_node(check_t *c, mlx_node_t *node, bool soft) {
   return check_chain(c, node->body, soft);
 }
 
-static mlx_status_t check_chain(check_t *c, mlx_node_t *node, bool soft) {
+static mlx_status_t check_chain(check_t *c, mlx_template_node_t *node, bool soft) {
   if (!node) return NULL;
   if (++c->depth > MLX_MAX_RENDER_DEPTH) {
     return mlx_template_error(c->template->name, node->line, MLX_INVALID_INPUT,
@@ -75,7 +75,8 @@ static mlx_status_t check_chain(check_t *c, mlx_node_t *node, bool soft) {
   for (; node; node = node->next) {
     // An elif is a node inside the if before it. A loop visits them, because there may be more than the depth
     // limit.
-    for (mlx_node_t *branch = node; branch; branch = branch->kind == MLX_NODE_IF ? branch->otherwise : NULL) {
+    for (mlx_template_node_t *branch = node; branch;
+         branch = branch->kind == MLX_NODE_IF ? branch->otherwise : NULL) {
       if (branch != node && branch->kind != MLX_NODE_IF) {
         MLX_TRY(check_chain(c, branch, true));
         break;

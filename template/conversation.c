@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/json_writer.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "template/conversation.h"
@@ -40,15 +41,15 @@ void mlx_conversation_cut(mlx_conversation_t *conversation, size_t count) {
 // Messages
 
 static mlx_status_t make_message(const char *role, const char *text, size_t length, message_t *out) {
-  mlx_text_t json = {0};
+  mlx_text_t written = {0};
+  mlx_json_writer_t json = {.out = &written};
   *out = (message_t){0};
-  mlx_text_puts(&json, "{\"role\": ");
-  mlx_text_json_string(&json, role, strlen(role));
-  mlx_text_puts(&json, ", \"content\": ");
-  mlx_text_json_string(&json, text, length);
-  mlx_text_puts(&json, "}");
-  mlx_status_t status = mlx_text_take(&json, &out->json, NULL);
-  mlx_text_clear(&json);
+  mlx_json_begin_object(&json, NULL, MLX_JSON_ONE_LINE);
+  mlx_json_put_text(&json, "role", role);
+  mlx_json_put_bytes(&json, "content", text, length);
+  mlx_json_end(&json);
+  mlx_status_t status = mlx_text_take(&written, &out->json, NULL);
+  mlx_text_clear(&written);
   if (!status) status = mlx_copy_text(role, strlen(role), &out->role);
   if (!status) status = mlx_copy_text(text, length, &out->text);
   if (status) clear_message(out);

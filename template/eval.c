@@ -8,10 +8,11 @@
 #include "template/lookup.h"
 #include "template/value_repr.h"
 
-static mlx_status_t eval(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node,
+static mlx_status_t eval(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node,
                          mlx_var_t *out) MLX_MUST_USE;
 
-static mlx_status_t run_chain(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node) MLX_MUST_USE;
+static mlx_status_t run_chain(mlx_render_t *r, mlx_scope_t *scope,
+                              const mlx_template_node_t *node) MLX_MUST_USE;
 
 // ----------------------------------------------------------------------------------------------------------
 // Assignment
@@ -22,7 +23,7 @@ static mlx_status_t set_literal(mlx_render_t *r, mlx_scope_t *scope, const char 
 
 // {% set ns.name = value %}. Only a namespace can be changed, and transformers blocks names that begin with
 // an underscore.
-static mlx_status_t set_attribute(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *target,
+static mlx_status_t set_attribute(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *target,
                                   mlx_var_t value) {
   mlx_var_t object;
   MLX_TRY(eval(r, scope, target->a, &object));
@@ -33,13 +34,14 @@ static mlx_status_t set_attribute(mlx_render_t *r, mlx_scope_t *scope, const mlx
   return mlx_dict_put(r, object.dict, mlx_string(target->text.bytes, target->text.length), value);
 }
 
-static mlx_status_t assign(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *target, mlx_var_t value) {
+static mlx_status_t assign(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *target,
+                           mlx_var_t value) {
   const mlx_var_t *items;
   size_t count, index = 0;
   if (target->kind == MLX_NODE_NAME) return mlx_scope_set(r, scope, target->text, value);
   if (target->kind == MLX_NODE_ATTRIBUTE) return set_attribute(r, scope, target, value);
   MLX_TRY(mlx_var_items(r, &value, &items, &count));
-  for (const mlx_node_t *item = target->first; item; item = item->next, ++index) {
+  for (const mlx_template_node_t *item = target->first; item; item = item->next, ++index) {
     if (index == count) MLX_FAIL(r, "not enough values to unpack: got %zu", count);
     MLX_TRY(assign(r, scope, item, items[index]));
   }
@@ -50,7 +52,7 @@ static mlx_status_t assign(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t
 // ----------------------------------------------------------------------------------------------------------
 // Calls
 
-static mlx_status_t add_argument(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node,
+static mlx_status_t add_argument(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node,
                                  mlx_list_t *positional, mlx_dict_t *named) {
   mlx_var_t value;
   MLX_TRY(eval(r, scope, node->kind == MLX_NODE_KEYWORD || node->kind == MLX_NODE_SPREAD ? node->a : node,
@@ -73,21 +75,22 @@ static mlx_status_t add_argument(mlx_render_t *r, mlx_scope_t *scope, const mlx_
   return NULL;
 }
 
-static mlx_status_t eval_arguments(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *first,
+static mlx_status_t eval_arguments(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *first,
                                    mlx_args_t *out) {
   mlx_var_t positional, named;
   *out = (mlx_args_t){0};
   if (!first) return NULL;
   MLX_TRY(mlx_list_create(r, MLX_PY_LIST, 4, &positional));
   MLX_TRY(mlx_dict_create(r, MLX_VAR_DICT, &named));
-  for (const mlx_node_t *node = first; node; node = node->next)
+  for (const mlx_template_node_t *node = first; node; node = node->next)
     MLX_TRY(add_argument(r, scope, node, positional.list, named.dict));
   *out = (mlx_args_t){positional.list->items, positional.list->count, named.dict->count ? named.dict : NULL};
   return NULL;
 }
 
 // Runs statements and returns their output as a string.
-static mlx_status_t capture(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *body, mlx_var_t *out) {
+static mlx_status_t capture(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *body,
+                            mlx_var_t *out) {
   mlx_sink_t sink = {.arena = &r->arena}, *outer = r->out;
   r->out = &sink;
   mlx_status_t status = run_chain(r, scope, body);
@@ -96,7 +99,7 @@ static mlx_status_t capture(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_
 }
 
 // Binds the arguments that match no parameter: varargs, kwargs and caller.
-static mlx_status_t bind_macro_rest(mlx_render_t *r, const mlx_node_t *macro, const mlx_args_t *args,
+static mlx_status_t bind_macro_rest(mlx_render_t *r, const mlx_template_node_t *macro, const mlx_args_t *args,
                                     size_t parameters, mlx_scope_t *scope) {
   const bool explicit_caller = mlx_scope_find_local(r, scope, (mlx_span_t){"caller", 6}) != NULL;
   mlx_var_t varargs, kwargs;
@@ -112,7 +115,7 @@ static mlx_status_t bind_macro_rest(mlx_render_t *r, const mlx_node_t *macro, co
     const mlx_entry_t *entry = &args->named->entries[i];
     bool known = false;
     size_t work = 0;
-    for (const mlx_node_t *p = macro->first; p && !known; p = p->next) {
+    for (const mlx_template_node_t *p = macro->first; p && !known; p = p->next) {
       work += MLX_ITEM_WORK + (p->text.length == entry->key.text.length ? p->text.length : 0);
       known = mlx_span_equal(p->text, entry->key.text);
     }
@@ -137,13 +140,13 @@ static mlx_status_t bind_macro_rest(mlx_render_t *r, const mlx_node_t *macro, co
   return NULL;
 }
 
-static mlx_status_t call_macro(mlx_render_t *r, const mlx_function_t *function, const mlx_args_t *args,
-                               mlx_var_t *out) {
-  const mlx_node_t *macro = function->macro;
+static mlx_status_t call_macro(mlx_render_t *r, const mlx_template_function_t *function,
+                               const mlx_args_t *args, mlx_var_t *out) {
+  const mlx_template_node_t *macro = function->macro;
   mlx_scope_t *scope;
   size_t index = 0;
   MLX_TRY(mlx_scope_create(r, function->scope, &scope));
-  for (const mlx_node_t *p = macro->first; p; p = p->next, ++index) {
+  for (const mlx_template_node_t *p = macro->first; p; p = p->next, ++index) {
     const mlx_var_t *named = mlx_dict_get(r, args->named, p->text);
     mlx_var_t value;
     if (named && index < args->count) {
@@ -164,11 +167,11 @@ static mlx_status_t call_macro(mlx_render_t *r, const mlx_function_t *function, 
   return capture(r, scope, macro->body, out);
 }
 
-static mlx_status_t run_loop(mlx_render_t *r, const mlx_node_t *node, mlx_scope_t *outer,
+static mlx_status_t run_loop(mlx_render_t *r, const mlx_template_node_t *node, mlx_scope_t *outer,
                              const mlx_var_t *over, int64_t depth) MLX_MUST_USE;
 
 // loop(children) in a recursive loop: runs the same loop over |children| and returns its output.
-static mlx_status_t call_loop(mlx_render_t *r, const mlx_loop_t *loop, const mlx_args_t *args,
+static mlx_status_t call_loop(mlx_render_t *r, const mlx_template_loop_t *loop, const mlx_args_t *args,
                               mlx_var_t *out) {
   if (!loop->node->named) MLX_FAIL(r, "loop() needs a recursive loop: {%% for ... recursive %%}");
   if (args->count != 1 || args->named) MLX_FAIL(r, "loop() takes one argument");
@@ -200,7 +203,8 @@ static mlx_status_t call_value(mlx_render_t *r, const mlx_var_t *function, const
 // ----------------------------------------------------------------------------------------------------------
 // Expressions
 
-static mlx_status_t eval_name(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) {
+static mlx_status_t eval_name(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node,
+                              mlx_var_t *out) {
   const mlx_var_t *found = mlx_scope_find(r, scope, node->text);
   if (!found)
     return mlx_undefined_create(r, out, "'%.*s' is undefined", (int)node->text.length, node->text.bytes);
@@ -208,11 +212,11 @@ static mlx_status_t eval_name(mlx_render_t *r, mlx_scope_t *scope, const mlx_nod
   return NULL;
 }
 
-static mlx_status_t eval_sequence(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node,
+static mlx_status_t eval_sequence(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node,
                                   mlx_var_t *out) {
   mlx_var_t list, item;
   MLX_TRY(mlx_list_create(r, node->kind == MLX_NODE_TUPLE ? MLX_PY_TUPLE : MLX_PY_LIST, 0, &list));
-  for (const mlx_node_t *n = node->first; n; n = n->next) {
+  for (const mlx_template_node_t *n = node->first; n; n = n->next) {
     MLX_TRY(eval(r, scope, n, &item));
     MLX_TRY(mlx_list_push(r, list.list, item));
   }
@@ -220,10 +224,11 @@ static mlx_status_t eval_sequence(mlx_render_t *r, mlx_scope_t *scope, const mlx
   return NULL;
 }
 
-static mlx_status_t eval_dict(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) {
+static mlx_status_t eval_dict(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node,
+                              mlx_var_t *out) {
   mlx_var_t dict, key, value;
   MLX_TRY(mlx_dict_create(r, MLX_VAR_DICT, &dict));
-  for (const mlx_node_t *pair = node->first; pair; pair = pair->next) {
+  for (const mlx_template_node_t *pair = node->first; pair; pair = pair->next) {
     MLX_TRY(eval(r, scope, pair->a, &key));
     MLX_TRY(eval(r, scope, pair->b, &value));
     MLX_TRY(mlx_dict_put(r, dict.dict, key, value));
@@ -232,13 +237,14 @@ static mlx_status_t eval_dict(mlx_render_t *r, mlx_scope_t *scope, const mlx_nod
   return NULL;
 }
 
-static mlx_status_t eval_optional(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node,
+static mlx_status_t eval_optional(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node,
                                   mlx_var_t *out) {
   *out = mlx_none();
   return node ? eval(r, scope, node, out) : NULL;
 }
 
-static mlx_status_t eval_item(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) {
+static mlx_status_t eval_item(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node,
+                              mlx_var_t *out) {
   mlx_var_t object, key;
   MLX_TRY(eval(r, scope, node->a, &object));
   if (node->b->kind == MLX_NODE_SLICE) {
@@ -252,7 +258,7 @@ static mlx_status_t eval_item(mlx_render_t *r, mlx_scope_t *scope, const mlx_nod
   return mlx_var_item(r, &object, &key, out);
 }
 
-static mlx_status_t eval_call(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node,
+static mlx_status_t eval_call(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node,
                               const mlx_var_t *caller, mlx_var_t *out) {
   mlx_var_t function;
   mlx_args_t args;
@@ -268,7 +274,7 @@ static mlx_status_t eval_call(mlx_render_t *r, mlx_scope_t *scope, const mlx_nod
   return call_value(r, &function, &args, out);
 }
 
-static mlx_status_t eval_builtin(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node,
+static mlx_status_t eval_builtin(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node,
                                  mlx_var_t *out) {
   mlx_var_t self;
   mlx_args_t args;
@@ -287,12 +293,14 @@ static mlx_status_t eval_builtin(mlx_render_t *r, mlx_scope_t *scope, const mlx_
   return mlx_builtin_call(r, node->builtin, &self, &args, out);
 }
 
-static mlx_status_t eval_both(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) {
+static mlx_status_t eval_both(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node,
+                              mlx_var_t *out) {
   MLX_TRY(eval(r, scope, node->a, out));
   return mlx_var_truth(out) == (node->kind == MLX_NODE_AND) ? eval(r, scope, node->b, out) : NULL;
 }
 
-static mlx_status_t eval_binary(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) {
+static mlx_status_t eval_binary(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node,
+                                mlx_var_t *out) {
   mlx_var_t left, right;
   MLX_TRY(eval(r, scope, node->a, &left));
   MLX_TRY(eval(r, scope, node->b, &right));
@@ -300,12 +308,12 @@ static mlx_status_t eval_binary(mlx_render_t *r, mlx_scope_t *scope, const mlx_n
   return mlx_var_binary(r, node->op, &left, &right, out);
 }
 
-static mlx_status_t eval_compare(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node,
+static mlx_status_t eval_compare(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node,
                                  mlx_var_t *out) {
   mlx_var_t left, right;
   bool holds = true;
   MLX_TRY(eval(r, scope, node->a, &left));
-  for (const mlx_node_t *operand = node->first; operand && holds; operand = operand->next) {
+  for (const mlx_template_node_t *operand = node->first; operand && holds; operand = operand->next) {
     MLX_TRY(eval(r, scope, operand->a, &right));
     MLX_TRY(mlx_var_compare(r, operand->op, &left, &right, &holds));
     left = right;
@@ -314,17 +322,18 @@ static mlx_status_t eval_compare(mlx_render_t *r, mlx_scope_t *scope, const mlx_
   return NULL;
 }
 
-static mlx_status_t eval_concat(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) {
+static mlx_status_t eval_concat(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node,
+                                mlx_var_t *out) {
   mlx_sink_t sink = {.arena = &r->arena};
   mlx_var_t value;
-  for (const mlx_node_t *part = node->first; part; part = part->next) {
+  for (const mlx_template_node_t *part = node->first; part; part = part->next) {
     MLX_TRY(eval(r, scope, part, &value));
     MLX_TRY(mlx_var_write(r, &sink, &value));
   }
   return mlx_sink_to_string(r, &sink, out);
 }
 
-static mlx_status_t eval_condition(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node,
+static mlx_status_t eval_condition(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node,
                                    mlx_var_t *out) {
   mlx_var_t condition;
   MLX_TRY(eval(r, scope, node->a, &condition));
@@ -335,7 +344,8 @@ static mlx_status_t eval_condition(mlx_render_t *r, mlx_scope_t *scope, const ml
       node->line);
 }
 
-static mlx_status_t eval_kind(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) {
+static mlx_status_t eval_kind(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node,
+                              mlx_var_t *out) {
   mlx_var_t operand;
   switch (node->kind) {
     case MLX_NODE_CONST: *out = node->value; return NULL;
@@ -368,13 +378,14 @@ static mlx_status_t eval_kind(mlx_render_t *r, mlx_scope_t *scope, const mlx_nod
   }
 }
 
-static mlx_status_t enter(mlx_render_t *r, const mlx_node_t *node) {
+static mlx_status_t enter(mlx_render_t *r, const mlx_template_node_t *node) {
   r->line = node->line;
   MLX_TRY(mlx_render_enter(r));
   return mlx_render_charge(r, 1);
 }
 
-static mlx_status_t eval(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) {
+static mlx_status_t eval(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node,
+                         mlx_var_t *out) {
   MLX_TRY(enter(r, node));
   mlx_status_t status = eval_kind(r, scope, node, out);
   --r->depth;
@@ -385,7 +396,7 @@ static mlx_status_t eval(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *
 // Statements
 
 // Keeps the items for which the loop's `if` is true.
-static mlx_status_t filter_items(mlx_render_t *r, const mlx_node_t *node, mlx_scope_t *outer,
+static mlx_status_t filter_items(mlx_render_t *r, const mlx_template_node_t *node, mlx_scope_t *outer,
                                  const mlx_var_t **inout_items, size_t *inout_count) {
   mlx_var_t kept, holds;
   mlx_scope_t *scope;
@@ -401,9 +412,9 @@ static mlx_status_t filter_items(mlx_render_t *r, const mlx_node_t *node, mlx_sc
   return NULL;
 }
 
-static mlx_status_t run_loop(mlx_render_t *r, const mlx_node_t *node, mlx_scope_t *outer,
+static mlx_status_t run_loop(mlx_render_t *r, const mlx_template_node_t *node, mlx_scope_t *outer,
                              const mlx_var_t *over, int64_t depth) {
-  mlx_loop_t *loop;
+  mlx_template_loop_t *loop;
   mlx_scope_t *scope;
   size_t count;
   const mlx_var_t *items;
@@ -411,7 +422,7 @@ static mlx_status_t run_loop(mlx_render_t *r, const mlx_node_t *node, mlx_scope_
   MLX_TRY(mlx_var_items(r, over, &items, &count));
   if (node->c) MLX_TRY(filter_items(r, node, outer, &items, &count));
   MLX_TRY(mlx_arena_take(&r->arena, 1, sizeof *loop, &loop));
-  *loop = (mlx_loop_t){
+  *loop = (mlx_template_loop_t){
       .node = node, .scope = outer, .items = items, .count = count, .depth = depth, .changed = mlx_none()};
   for (; loop->index < count && r->flow != MLX_FLOW_BREAK; ++loop->index) {
     r->flow = MLX_FLOW_ON;
@@ -429,33 +440,33 @@ static mlx_status_t run_loop(mlx_render_t *r, const mlx_node_t *node, mlx_scope_
   return NULL;
 }
 
-static mlx_status_t run_for(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node) {
+static mlx_status_t run_for(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node) {
   mlx_var_t over;
   MLX_TRY(eval(r, scope, node->b, &over));
   return run_loop(r, node, scope, &over, 0);
 }
 
-static mlx_status_t run_if(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node) {
+static mlx_status_t run_if(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node) {
   for (;;) {
     mlx_var_t condition;
     MLX_TRY(eval(r, scope, node->a, &condition));
     if (mlx_var_truth(&condition)) return run_chain(r, scope, node->body);
-    const mlx_node_t *otherwise = node->otherwise;
+    const mlx_template_node_t *otherwise = node->otherwise;
     if (!otherwise) return NULL;
     if (otherwise->kind != MLX_NODE_IF || otherwise->next) return run_chain(r, scope, otherwise);
     node = otherwise;
   }
 }
 
-static mlx_status_t run_set(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node) {
+static mlx_status_t run_set(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node) {
   mlx_var_t value;
   MLX_TRY(eval(r, scope, node->b, &value));
   return assign(r, scope, node->a, value);
 }
 
 // The output of a body that runs in a new scope, after |filters| (or NULL).
-static mlx_status_t capture_filtered(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *body,
-                                     const mlx_node_t *filters, mlx_var_t *out) {
+static mlx_status_t capture_filtered(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *body,
+                                     const mlx_template_node_t *filters, mlx_var_t *out) {
   mlx_scope_t *inner;
   MLX_TRY(mlx_scope_create(r, scope, &inner));
   MLX_TRY(capture(r, inner, body, out));
@@ -467,63 +478,64 @@ static mlx_status_t capture_filtered(mlx_render_t *r, mlx_scope_t *scope, const 
   return NULL;
 }
 
-static mlx_status_t run_set_block(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node) {
+static mlx_status_t run_set_block(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node) {
   mlx_var_t value;
   MLX_TRY(capture_filtered(r, scope, node->body, node->b, &value));
   return assign(r, scope, node->a, value);
 }
 
-static mlx_status_t run_filter_block(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node) {
+static mlx_status_t run_filter_block(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node) {
   mlx_var_t value;
   MLX_TRY(capture_filtered(r, scope, node->body, node->a, &value));
   return mlx_var_write(r, r->out, &value);
 }
 
-static mlx_status_t new_macro(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node, mlx_var_t *out) {
-  mlx_function_t *function;
+static mlx_status_t new_macro(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node,
+                              mlx_var_t *out) {
+  mlx_template_function_t *function;
   MLX_TRY(mlx_arena_take(&r->arena, 1, sizeof *function, &function));
-  *function = (mlx_function_t){.macro = node, .scope = scope};
+  *function = (mlx_template_function_t){.macro = node, .scope = scope};
   *out = (mlx_var_t){.kind = MLX_VAR_FUNCTION, .function = function};
   return NULL;
 }
 
-static mlx_status_t run_macro(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node) {
+static mlx_status_t run_macro(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node) {
   mlx_var_t macro;
   MLX_TRY(new_macro(r, scope, node, &macro));
   return mlx_scope_set(r, scope, node->text, macro);
 }
 
-static mlx_status_t run_call_block(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node) {
+static mlx_status_t run_call_block(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node) {
   mlx_var_t caller, value;
   MLX_TRY(new_macro(r, scope, node, &caller));
   MLX_TRY(eval_call(r, scope, node->a, &caller, &value));
   return mlx_var_write(r, r->out, &value);
 }
 
-static mlx_status_t run_with(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node) {
+static mlx_status_t run_with(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node) {
   mlx_scope_t *inner;
   mlx_var_t value;
   MLX_TRY(mlx_scope_create(r, scope, &inner));
-  for (const mlx_node_t *pair = node->first; pair; pair = pair->next) {
+  for (const mlx_template_node_t *pair = node->first; pair; pair = pair->next) {
     MLX_TRY(eval(r, scope, pair->b, &value));
     MLX_TRY(assign(r, inner, pair->a, value));
   }
   return run_chain(r, inner, node->body);
 }
 
-static mlx_status_t run_output(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node) {
+static mlx_status_t run_output(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node) {
   mlx_var_t value;
   MLX_TRY(eval(r, scope, node->a, &value));
   return mlx_var_write(r, r->out, &value);
 }
 
-static mlx_status_t run_scope(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node) {
+static mlx_status_t run_scope(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node) {
   mlx_scope_t *inner;
   MLX_TRY(mlx_scope_create(r, scope, &inner));
   return run_chain(r, inner, node->body);
 }
 
-static mlx_status_t run(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node) {
+static mlx_status_t run(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node) {
   switch (node->kind) {
     case MLX_NODE_TEXT: mlx_sink_append(r->out, node->text.bytes, node->text.length); return NULL;
     case MLX_NODE_OUTPUT: return run_output(r, scope, node);
@@ -542,7 +554,7 @@ static mlx_status_t run(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *n
   }
 }
 
-static mlx_status_t run_chain(mlx_render_t *r, mlx_scope_t *scope, const mlx_node_t *node) {
+static mlx_status_t run_chain(mlx_render_t *r, mlx_scope_t *scope, const mlx_template_node_t *node) {
   for (; node && r->flow == MLX_FLOW_ON; node = node->next) {
     MLX_TRY(enter(r, node));
     MLX_TRY(run(r, scope, node));
@@ -555,7 +567,7 @@ static mlx_status_t run_chain(mlx_render_t *r, mlx_scope_t *scope, const mlx_nod
   return NULL;
 }
 
-mlx_status_t mlx_eval_body(mlx_render_t *r, mlx_scope_t *globals, const mlx_node_t *body) {
+mlx_status_t mlx_eval_body(mlx_render_t *r, mlx_scope_t *globals, const mlx_template_node_t *body) {
   mlx_scope_t *scope;
   MLX_TRY(mlx_scope_create(r, globals, &scope));
   return run_chain(r, scope, body);

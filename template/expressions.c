@@ -3,20 +3,15 @@
 
 #include <stdlib.h>
 
+#include "base/encoding.h"
 #include "template/error.h"
 
-static mlx_status_t parse_unary(mlx_parser_t *p, bool with_filter, mlx_node_t **out) MLX_MUST_USE;
+static mlx_status_t parse_unary(mlx_parser_t *p, bool with_filter, mlx_template_node_t **out) MLX_MUST_USE;
 
-static mlx_status_t parse_primary(mlx_parser_t *p, mlx_node_t **out) MLX_MUST_USE;
+static mlx_status_t parse_primary(mlx_parser_t *p, mlx_template_node_t **out) MLX_MUST_USE;
 
 // ----------------------------------------------------------------------------------------------------------
 // Literals
-
-static int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  c |= 32;
-  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
 
 // Reads \xhh, \uhhhh or \Uhhhhhhhh; |at| is at the letter, and ends at the last digit.
 static mlx_status_t unescape_hex(const mlx_parser_t *p, mlx_span_t text, size_t *inout_at, mlx_sink_t *sink) {
@@ -24,7 +19,7 @@ static mlx_status_t unescape_hex(const mlx_parser_t *p, mlx_span_t text, size_t 
   const size_t count = letter == 'x' ? 2 : letter == 'u' ? 4 : 8;
   uint32_t code = 0;
   for (size_t i = 1; i <= count; ++i) {
-    int digit = *inout_at + i < text.length ? hex_digit(text.bytes[*inout_at + i]) : -1;
+    int digit = *inout_at + i < text.length ? mlx_hex_digit(text.bytes[*inout_at + i]) : -1;
     if (digit < 0) return mlx_parser_error(p, "an escape in a string has too few hexadecimal digits");
     code = code << 4 | (uint32_t)digit;
   }
@@ -66,7 +61,7 @@ static mlx_status_t unescape(mlx_parser_t *p, mlx_span_t text, mlx_sink_t *sink)
   return NULL;
 }
 
-static mlx_status_t parse_string(mlx_parser_t *p, mlx_node_t *node) {
+static mlx_status_t parse_string(mlx_parser_t *p, mlx_template_node_t *node) {
   mlx_sink_t sink = {.arena = &p->template->arena};
   for (; p->token->kind == MLX_TOKEN_STRING; ++p->token) {
     MLX_TRY(unescape(p, (mlx_span_t){p->token->text.bytes + 1, p->token->text.length - 2}, &sink));
@@ -76,7 +71,7 @@ static mlx_status_t parse_string(mlx_parser_t *p, mlx_node_t *node) {
   return NULL;
 }
 
-static mlx_status_t parse_number(mlx_parser_t *p, mlx_node_t *node) {
+static mlx_status_t parse_number(mlx_parser_t *p, mlx_template_node_t *node) {
   char digits[128];
   size_t count = 0;
   const mlx_lexeme_t *t = p->token;
@@ -94,7 +89,7 @@ static mlx_status_t parse_number(mlx_parser_t *p, mlx_node_t *node) {
     int64_t value = 0;
     for (const char *c = digits + (base == 10 ? 0 : 2); *c; ++c) {
       if (__builtin_mul_overflow(value, (int64_t)base, &value) ||
-          __builtin_add_overflow(value, (int64_t)hex_digit(*c), &value)) {
+          __builtin_add_overflow(value, (int64_t)mlx_hex_digit(*c), &value)) {
         return mlx_template_error(p->template->name, t->line, MLX_UNSUPPORTED,
                                   "the number %s does not fit 64 bits", digits);
       }
@@ -113,9 +108,9 @@ static bool tuple_ends(const mlx_parser_t *p, const char *extra_end) {
          mlx_parser_at_op(p, ")") || (extra_end && mlx_parser_at_keyword(p, extra_end));
 }
 
-static mlx_status_t parse_namespace_target(mlx_parser_t *p, mlx_node_t **out) {
+static mlx_status_t parse_namespace_target(mlx_parser_t *p, mlx_template_node_t **out) {
   mlx_span_t name;
-  mlx_node_t *object, *node;
+  mlx_template_node_t *object, *node;
   MLX_TRY(mlx_parser_add_node(p, MLX_NODE_NAME, &object));
   MLX_TRY(mlx_parser_expect_name(p, &object->text));
   MLX_TRY(mlx_parser_expect_op(p, "."));
@@ -126,7 +121,7 @@ static mlx_status_t parse_namespace_target(mlx_parser_t *p, mlx_node_t **out) {
   return NULL;
 }
 
-mlx_status_t mlx_parse_member(mlx_parser_t *p, mlx_tuple_style_t style, mlx_node_t **out) {
+mlx_status_t mlx_parse_member(mlx_parser_t *p, mlx_tuple_style_t style, mlx_template_node_t **out) {
   if (style != MLX_TUPLE_TARGETS) return mlx_parse_expression(p, style == MLX_TUPLE_FULL, out);
   if (p->token->kind == MLX_TOKEN_NAME && p->token[1].kind == MLX_TOKEN_OPERATOR &&
       mlx_span_is(p->token[1].text, ".")) {
@@ -136,8 +131,8 @@ mlx_status_t mlx_parse_member(mlx_parser_t *p, mlx_tuple_style_t style, mlx_node
 }
 
 mlx_status_t mlx_parse_tuple(mlx_parser_t *p, mlx_tuple_style_t style, const char *extra_end,
-                             bool in_parentheses, mlx_node_t **out) {
-  mlx_node_t *tuple, **tail, *item;
+                             bool in_parentheses, mlx_template_node_t **out) {
+  mlx_template_node_t *tuple, **tail, *item;
   bool is_tuple = false;
   MLX_TRY(mlx_parser_add_node(p, MLX_NODE_TUPLE, &tuple));
   tail = &tuple->first;
@@ -161,8 +156,8 @@ mlx_status_t mlx_parse_tuple(mlx_parser_t *p, mlx_tuple_style_t style, const cha
   return NULL;
 }
 
-static mlx_status_t parse_list(mlx_parser_t *p, mlx_node_t **out) {
-  mlx_node_t *list, **tail, *item;
+static mlx_status_t parse_list(mlx_parser_t *p, mlx_template_node_t **out) {
+  mlx_template_node_t *list, **tail, *item;
   MLX_TRY(mlx_parser_add_node(p, MLX_NODE_LIST, &list));
   tail = &list->first;
   for (++p->token; !mlx_parser_at_op(p, "]");) {
@@ -177,8 +172,8 @@ static mlx_status_t parse_list(mlx_parser_t *p, mlx_node_t **out) {
   return NULL;
 }
 
-static mlx_status_t parse_dict(mlx_parser_t *p, mlx_node_t **out) {
-  mlx_node_t *dict, **tail, *pair;
+static mlx_status_t parse_dict(mlx_parser_t *p, mlx_template_node_t **out) {
+  mlx_template_node_t *dict, **tail, *pair;
   MLX_TRY(mlx_parser_add_node(p, MLX_NODE_DICT, &dict));
   tail = &dict->first;
   for (++p->token; !mlx_parser_at_op(p, "}");) {
@@ -196,7 +191,7 @@ static mlx_status_t parse_dict(mlx_parser_t *p, mlx_node_t **out) {
   return NULL;
 }
 
-static mlx_status_t parse_name(mlx_parser_t *p, mlx_node_t *node) {
+static mlx_status_t parse_name(mlx_parser_t *p, mlx_template_node_t *node) {
   const mlx_span_t text = p->token++->text;
   node->text = text;
   node->kind = MLX_NODE_CONST;
@@ -212,8 +207,8 @@ static mlx_status_t parse_name(mlx_parser_t *p, mlx_node_t *node) {
   return NULL;
 }
 
-static mlx_status_t parse_primary(mlx_parser_t *p, mlx_node_t **out) {
-  mlx_node_t *node;
+static mlx_status_t parse_primary(mlx_parser_t *p, mlx_template_node_t **out) {
+  mlx_template_node_t *node;
   if (mlx_parser_at_op(p, "[")) return parse_list(p, out);
   if (mlx_parser_at_op(p, "{")) return parse_dict(p, out);
   if (mlx_parser_skip_op(p, "(")) {
@@ -234,8 +229,8 @@ static mlx_status_t parse_primary(mlx_parser_t *p, mlx_node_t **out) {
 // ----------------------------------------------------------------------------------------------------------
 // Calls, subscripts, filters and tests
 
-static mlx_status_t parse_argument(mlx_parser_t *p, mlx_node_t **out) {
-  mlx_node_t *node;
+static mlx_status_t parse_argument(mlx_parser_t *p, mlx_template_node_t **out) {
+  mlx_template_node_t *node;
   const bool named = mlx_parser_at_op(p, "**");
   if (named || mlx_parser_at_op(p, "*")) {
     MLX_TRY(mlx_parser_add_node(p, MLX_NODE_SPREAD, &node));
@@ -253,8 +248,8 @@ static mlx_status_t parse_argument(mlx_parser_t *p, mlx_node_t **out) {
   return mlx_parse_expression(p, true, &node->a);
 }
 
-static mlx_status_t parse_arguments(mlx_parser_t *p, mlx_node_t **out) {
-  mlx_node_t **tail = out, *argument;
+static mlx_status_t parse_arguments(mlx_parser_t *p, mlx_template_node_t **out) {
+  mlx_template_node_t **tail = out, *argument;
   bool named = false;
   *out = NULL;
   MLX_TRY(mlx_parser_expect_op(p, "("));
@@ -272,7 +267,7 @@ static mlx_status_t parse_arguments(mlx_parser_t *p, mlx_node_t **out) {
   return NULL;
 }
 
-static mlx_status_t parse_call(mlx_parser_t *p, mlx_node_t **inout) {
+static mlx_status_t parse_call(mlx_parser_t *p, mlx_template_node_t **inout) {
   MLX_TRY(mlx_parser_add_node_of(p, MLX_NODE_CALL, *inout, NULL, inout));
   return parse_arguments(p, &(*inout)->first);
 }
@@ -281,8 +276,8 @@ static bool subscript_ends(const mlx_parser_t *p) {
   return mlx_parser_at_op(p, "]") || mlx_parser_at_op(p, ",");
 }
 
-static mlx_status_t parse_subscript(mlx_parser_t *p, mlx_node_t **out) {
-  mlx_node_t *slice, *start = NULL;
+static mlx_status_t parse_subscript(mlx_parser_t *p, mlx_template_node_t **out) {
+  mlx_template_node_t *slice, *start = NULL;
   if (!mlx_parser_at_op(p, ":")) {
     MLX_TRY(mlx_parse_expression(p, true, &start));
     if (!mlx_parser_at_op(p, ":")) {
@@ -298,8 +293,8 @@ static mlx_status_t parse_subscript(mlx_parser_t *p, mlx_node_t **out) {
   return NULL;
 }
 
-static mlx_status_t parse_brackets(mlx_parser_t *p, mlx_node_t **inout) {
-  mlx_node_t *tuple, **tail, *item;
+static mlx_status_t parse_brackets(mlx_parser_t *p, mlx_template_node_t **inout) {
+  mlx_template_node_t *tuple, **tail, *item;
   ++p->token;
   MLX_TRY(mlx_parser_add_node(p, MLX_NODE_TUPLE, &tuple));
   tail = &tuple->first;
@@ -318,10 +313,10 @@ static mlx_status_t parse_brackets(mlx_parser_t *p, mlx_node_t **inout) {
   return mlx_parser_add_node_of(p, MLX_NODE_ITEM, *inout, many ? tuple : tuple->first, inout);
 }
 
-static mlx_status_t parse_dot(mlx_parser_t *p, mlx_node_t **inout) {
+static mlx_status_t parse_dot(mlx_parser_t *p, mlx_template_node_t **inout) {
   ++p->token;
   if (p->token->kind == MLX_TOKEN_INT) {
-    mlx_node_t *index;
+    mlx_template_node_t *index;
     MLX_TRY(mlx_parser_add_node(p, MLX_NODE_CONST, &index));
     MLX_TRY(parse_number(p, index));
     return mlx_parser_add_node_of(p, MLX_NODE_ITEM, *inout, index, inout);
@@ -333,7 +328,7 @@ static mlx_status_t parse_dot(mlx_parser_t *p, mlx_node_t **inout) {
   return NULL;
 }
 
-static mlx_status_t parse_postfix(mlx_parser_t *p, mlx_node_t **inout) {
+static mlx_status_t parse_postfix(mlx_parser_t *p, mlx_template_node_t **inout) {
   for (;;) {
     if (mlx_parser_at_op(p, ".")) {
       MLX_TRY(parse_dot(p, inout));
@@ -358,9 +353,9 @@ static mlx_status_t parse_dotted(mlx_parser_t *p, mlx_span_t *out) {
   return NULL;
 }
 
-mlx_status_t mlx_parse_filters(mlx_parser_t *p, bool inline_start, mlx_node_t **inout) {
+mlx_status_t mlx_parse_filters(mlx_parser_t *p, bool inline_start, mlx_template_node_t **inout) {
   while (inline_start || mlx_parser_at_op(p, "|")) {
-    mlx_node_t *node;
+    mlx_template_node_t *node;
     if (!inline_start) ++p->token;
     inline_start = false;
     MLX_TRY(mlx_parser_add_node_of(p, MLX_NODE_FILTER, *inout, NULL, &node));
@@ -378,8 +373,8 @@ static bool starts_operand(const mlx_parser_t *p) {
          mlx_parser_at_op(p, "[") || mlx_parser_at_op(p, "{");
 }
 
-static mlx_status_t parse_test(mlx_parser_t *p, mlx_node_t **inout) {
-  mlx_node_t *test;
+static mlx_status_t parse_test(mlx_parser_t *p, mlx_template_node_t **inout) {
+  mlx_template_node_t *test;
   ++p->token;
   const bool negated = mlx_parser_skip_keyword(p, "not");
   MLX_TRY(mlx_parser_add_node_of(p, MLX_NODE_TEST, *inout, NULL, &test));
@@ -395,7 +390,7 @@ static mlx_status_t parse_test(mlx_parser_t *p, mlx_node_t **inout) {
   return negated ? mlx_parser_add_node_of(p, MLX_NODE_NOT, test, NULL, inout) : NULL;
 }
 
-static mlx_status_t parse_filter_expression(mlx_parser_t *p, mlx_node_t **inout) {
+static mlx_status_t parse_filter_expression(mlx_parser_t *p, mlx_template_node_t **inout) {
   for (;;) {
     if (mlx_parser_at_op(p, "|")) {
       MLX_TRY(mlx_parse_filters(p, false, inout));
@@ -412,11 +407,11 @@ static mlx_status_t parse_filter_expression(mlx_parser_t *p, mlx_node_t **inout)
 // ----------------------------------------------------------------------------------------------------------
 // Operators, by precedence
 
-static mlx_status_t parse_unary(mlx_parser_t *p, bool with_filter, mlx_node_t **out) {
+static mlx_status_t parse_unary(mlx_parser_t *p, bool with_filter, mlx_template_node_t **out) {
   const bool minus = mlx_parser_at_op(p, "-");
   MLX_TRY(mlx_parser_enter(p));
   if (minus || mlx_parser_at_op(p, "+")) {
-    mlx_node_t *sign;
+    mlx_template_node_t *sign;
     MLX_TRY(mlx_parser_add_node(p, MLX_NODE_SIGN, &sign));
     sign->op = minus ? MLX_OP_SUB : MLX_OP_ADD;
     ++p->token;
@@ -443,10 +438,10 @@ static mlx_op_t skip_operator(mlx_parser_t *p, const operator_t *rows) {
   return MLX_OP_NONE;
 }
 
-static mlx_status_t parse_power(mlx_parser_t *p, mlx_node_t **out) {
+static mlx_status_t parse_power(mlx_parser_t *p, mlx_template_node_t **out) {
   MLX_TRY(parse_unary(p, true, out));
   while (mlx_parser_skip_op(p, "**")) {
-    mlx_node_t *right;
+    mlx_template_node_t *right;
     MLX_TRY(parse_unary(p, true, &right));
     MLX_TRY(mlx_parser_add_node_of(p, MLX_NODE_BINARY, *out, right, out));
     (*out)->op = MLX_OP_POW;
@@ -454,13 +449,13 @@ static mlx_status_t parse_power(mlx_parser_t *p, mlx_node_t **out) {
   return NULL;
 }
 
-static mlx_status_t parse_product(mlx_parser_t *p, mlx_node_t **out) {
+static mlx_status_t parse_product(mlx_parser_t *p, mlx_template_node_t **out) {
   static const operator_t rows[] = {
       {"*", MLX_OP_MUL}, {"/", MLX_OP_DIV}, {"//", MLX_OP_FLOORDIV}, {"%", MLX_OP_MOD}, {0}};
   mlx_op_t op;
   MLX_TRY(parse_power(p, out));
   while ((op = skip_operator(p, rows))) {
-    mlx_node_t *right;
+    mlx_template_node_t *right;
     MLX_TRY(parse_power(p, &right));
     MLX_TRY(mlx_parser_add_node_of(p, MLX_NODE_BINARY, *out, right, out));
     (*out)->op = op;
@@ -468,25 +463,25 @@ static mlx_status_t parse_product(mlx_parser_t *p, mlx_node_t **out) {
   return NULL;
 }
 
-static mlx_status_t parse_concat(mlx_parser_t *p, mlx_node_t **out) {
-  mlx_node_t *first, *concat;
+static mlx_status_t parse_concat(mlx_parser_t *p, mlx_template_node_t **out) {
+  mlx_template_node_t *first, *concat;
   MLX_TRY(parse_product(p, &first));
   *out = first;
   if (!mlx_parser_at_op(p, "~")) return NULL;
   MLX_TRY(mlx_parser_add_node(p, MLX_NODE_CONCAT, &concat));
   concat->first = first;
-  for (mlx_node_t **tail = &first->next; mlx_parser_skip_op(p, "~"); tail = &(*tail)->next)
+  for (mlx_template_node_t **tail = &first->next; mlx_parser_skip_op(p, "~"); tail = &(*tail)->next)
     MLX_TRY(parse_product(p, tail));
   *out = concat;
   return NULL;
 }
 
-static mlx_status_t parse_sum(mlx_parser_t *p, mlx_node_t **out) {
+static mlx_status_t parse_sum(mlx_parser_t *p, mlx_template_node_t **out) {
   static const operator_t rows[] = {{"+", MLX_OP_ADD}, {"-", MLX_OP_SUB}, {0}};
   mlx_op_t op;
   MLX_TRY(parse_concat(p, out));
   while ((op = skip_operator(p, rows))) {
-    mlx_node_t *right;
+    mlx_template_node_t *right;
     MLX_TRY(parse_concat(p, &right));
     MLX_TRY(mlx_parser_add_node_of(p, MLX_NODE_BINARY, *out, right, out));
     (*out)->op = op;
@@ -511,8 +506,8 @@ static mlx_op_t skip_comparison(mlx_parser_t *p) {
   return skip_operator(p, rows);
 }
 
-static mlx_status_t parse_comparison(mlx_parser_t *p, mlx_node_t **out) {
-  mlx_node_t *compare = NULL, **tail = NULL, *operand;
+static mlx_status_t parse_comparison(mlx_parser_t *p, mlx_template_node_t **out) {
+  mlx_template_node_t *compare = NULL, **tail = NULL, *operand;
   mlx_op_t op;
   MLX_TRY(parse_sum(p, out));
   while ((op = skip_comparison(p))) {
@@ -530,40 +525,40 @@ static mlx_status_t parse_comparison(mlx_parser_t *p, mlx_node_t **out) {
   return NULL;
 }
 
-static mlx_status_t parse_not(mlx_parser_t *p, mlx_node_t **out) {
+static mlx_status_t parse_not(mlx_parser_t *p, mlx_template_node_t **out) {
   if (!mlx_parser_skip_keyword(p, "not")) return parse_comparison(p, out);
-  mlx_node_t *operand;
+  mlx_template_node_t *operand;
   MLX_TRY(mlx_parser_enter(p));
   MLX_TRY(parse_not(p, &operand));
   --p->depth;
   return mlx_parser_add_node_of(p, MLX_NODE_NOT, operand, NULL, out);
 }
 
-static mlx_status_t parse_and(mlx_parser_t *p, mlx_node_t **out) {
+static mlx_status_t parse_and(mlx_parser_t *p, mlx_template_node_t **out) {
   MLX_TRY(parse_not(p, out));
   while (mlx_parser_skip_keyword(p, "and")) {
-    mlx_node_t *right;
+    mlx_template_node_t *right;
     MLX_TRY(parse_not(p, &right));
     MLX_TRY(mlx_parser_add_node_of(p, MLX_NODE_AND, *out, right, out));
   }
   return NULL;
 }
 
-static mlx_status_t parse_or(mlx_parser_t *p, mlx_node_t **out) {
+static mlx_status_t parse_or(mlx_parser_t *p, mlx_template_node_t **out) {
   MLX_TRY(parse_and(p, out));
   while (mlx_parser_skip_keyword(p, "or")) {
-    mlx_node_t *right;
+    mlx_template_node_t *right;
     MLX_TRY(parse_and(p, &right));
     MLX_TRY(mlx_parser_add_node_of(p, MLX_NODE_OR, *out, right, out));
   }
   return NULL;
 }
 
-mlx_status_t mlx_parse_expression(mlx_parser_t *p, bool with_condition, mlx_node_t **out) {
+mlx_status_t mlx_parse_expression(mlx_parser_t *p, bool with_condition, mlx_template_node_t **out) {
   MLX_TRY(mlx_parser_enter(p));
   MLX_TRY(parse_or(p, out));
   while (with_condition && mlx_parser_skip_keyword(p, "if")) {
-    mlx_node_t *node;
+    mlx_template_node_t *node;
     MLX_TRY(mlx_parser_add_node_of(p, MLX_NODE_CONDITION, NULL, *out, &node));
     MLX_TRY(parse_or(p, &node->a));
     if (mlx_parser_skip_keyword(p, "else")) MLX_TRY(mlx_parse_expression(p, true, &node->c));

@@ -6,20 +6,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "template/characters.h"
 #include "template/format.h"
 #include "template/lookup.h"
 #include "template/operators.h"
 #include "template/string_methods.h"
 #include "template/text.h"
-#include "template/unicode.h"
 #include "template/value_json.h"
 #include "template/value_repr.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // Text
 
-static mlx_status_t filter_case(mlx_render_t *r, const mlx_call_t *call, mlx_letter_case_t letter_case,
-                                mlx_var_t *out) {
+static mlx_status_t filter_case(mlx_render_t *r, const mlx_template_call_t *call,
+                                mlx_letter_case_t letter_case, mlx_var_t *out) {
   mlx_span_t text;
   mlx_sink_t sink = {.arena = &r->arena};
   MLX_TRY(mlx_call_text(r, call, &text));
@@ -29,39 +29,39 @@ static mlx_status_t filter_case(mlx_render_t *r, const mlx_call_t *call, mlx_let
   return NULL;
 }
 
-static mlx_status_t filter_upper(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_upper(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return filter_case(r, call, MLX_UPPER, out);
 }
 
-static mlx_status_t filter_lower(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_lower(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return filter_case(r, call, MLX_LOWER, out);
 }
 
-static mlx_status_t filter_capitalize(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_capitalize(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return filter_case(r, call, MLX_CAPITALIZE, out);
 }
 
 // Unlike str.title(), jinja2's words begin only after whitespace, hyphens and opening brackets.
-static mlx_status_t filter_title(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_title(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   mlx_span_t text;
   mlx_sink_t sink = {.arena = &r->arena};
   MLX_TRY(mlx_call_text(r, call, &text));
   for (size_t at = 0, end; at < text.length; at = end) {
     size_t length;
-    uint32_t c = mlx_codepoint_decode(text.bytes + at, &length);
+    uint32_t c = mlx_character_at(text.bytes + at, &length);
     const bool breaks = mlx_codepoint_is_space(c) || (c < 0x80 && c && strchr("-({[<", (int)c));
     for (end = at + length; end < text.length; end += length) {
-      c = mlx_codepoint_decode(text.bytes + end, &length);
+      c = mlx_character_at(text.bytes + end, &length);
       if (breaks != (mlx_codepoint_is_space(c) || (c < 0x80 && c && strchr("-({[<", (int)c)))) break;
     }
-    mlx_codepoint_decode(text.bytes + at, &length);
+    mlx_character_at(text.bytes + at, &length);
     mlx_sink_case(&sink, (mlx_span_t){text.bytes + at, length}, MLX_UPPER);
     mlx_sink_case(&sink, (mlx_span_t){text.bytes + at + length, end - at - length}, MLX_LOWER);
   }
   return mlx_sink_to_string(r, &sink, out);
 }
 
-static mlx_status_t filter_trim(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_trim(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   mlx_span_t text;
   MLX_TRY(mlx_call_text(r, call, &text));
   if (mlx_call_given(call, 0) && call->parameters[0].kind != MLX_VAR_STRING)
@@ -73,7 +73,7 @@ static mlx_status_t filter_trim(mlx_render_t *r, const mlx_call_t *call, mlx_var
   return NULL;
 }
 
-static mlx_status_t filter_string(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_string(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   mlx_span_t text;
   MLX_TRY(mlx_call_text(r, call, &text));
   *out = mlx_string(text.bytes, text.length);
@@ -81,13 +81,13 @@ static mlx_status_t filter_string(mlx_render_t *r, const mlx_call_t *call, mlx_v
   return NULL;
 }
 
-static mlx_status_t filter_safe(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_safe(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   MLX_TRY(filter_string(r, call, out));
   out->markup = true;
   return NULL;
 }
 
-static mlx_status_t filter_escape(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_escape(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   mlx_span_t text;
   *out = call->self;
   if (call->self.kind == MLX_VAR_STRING && call->self.markup) return NULL;
@@ -95,13 +95,13 @@ static mlx_status_t filter_escape(mlx_render_t *r, const mlx_call_t *call, mlx_v
   return mlx_span_escape(r, text, out);
 }
 
-static mlx_status_t filter_forceescape(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_forceescape(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   mlx_span_t text;
   MLX_TRY(mlx_call_text(r, call, &text));
   return mlx_span_escape(r, text, out);
 }
 
-static mlx_status_t filter_replace(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_replace(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   mlx_span_t text, old, new;
   int64_t count = -1;
   MLX_TRY(mlx_call_text(r, call, &text));
@@ -111,7 +111,7 @@ static mlx_status_t filter_replace(mlx_render_t *r, const mlx_call_t *call, mlx_
   return mlx_span_replace(r, text, old, new, count, out);
 }
 
-static mlx_status_t filter_indent(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_indent(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   mlx_sink_t sink = {.arena = &r->arena};
   mlx_span_t text, with = {NULL, 0};
   mlx_var_t lines;
@@ -141,7 +141,7 @@ static mlx_status_t filter_indent(mlx_render_t *r, const mlx_call_t *call, mlx_v
   return mlx_sink_to_string(r, &sink, out);
 }
 
-static mlx_status_t filter_center(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_center(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   mlx_span_t text;
   int64_t width;
   mlx_var_t argument;
@@ -153,7 +153,7 @@ static mlx_status_t filter_center(mlx_render_t *r, const mlx_call_t *call, mlx_v
                           &(mlx_args_t){&argument, 1, NULL}, out);
 }
 
-static mlx_status_t filter_truncate(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_truncate(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   const mlx_var_t none = mlx_none();
   int64_t length, leeway, count;
   mlx_var_t self, stop, cut;
@@ -184,7 +184,7 @@ static mlx_status_t filter_truncate(mlx_render_t *r, const mlx_call_t *call, mlx
   return mlx_sink_to_string(r, &sink, out);
 }
 
-static mlx_status_t filter_format(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_format(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   mlx_span_t text;
   mlx_var_t values = {.kind = MLX_VAR_DICT, .dict = call->args->named};
   if (call->args->named && call->args->count)
@@ -198,7 +198,7 @@ static mlx_status_t filter_format(mlx_render_t *r, const mlx_call_t *call, mlx_v
   return mlx_format_percent(r, text, &values, out);
 }
 
-static mlx_status_t filter_tojson(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_tojson(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   mlx_json_style_t style = {.ascii = mlx_call_flag(call, 0),
                             .sorted = mlx_call_flag(call, 3),
                             .pretty = mlx_call_given(call, 1),
@@ -267,7 +267,7 @@ static bool read_number(mlx_span_t text, bool whole_only, int base, mlx_var_t *o
   return !*end && strlen(start) < 19;
 }
 
-static mlx_status_t filter_int(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_int(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   const mlx_var_t *v = &call->self;
   mlx_var_t number;
   int64_t base;
@@ -300,7 +300,7 @@ static mlx_status_t filter_int(mlx_render_t *r, const mlx_call_t *call, mlx_var_
   return NULL;
 }
 
-static mlx_status_t filter_float(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_float(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   MLX_TRY(mlx_var_expect_defined(r, &call->self));
   *out = call->given[0] ? call->parameters[0] : mlx_float(0);
   mlx_var_t number;
@@ -310,7 +310,7 @@ static mlx_status_t filter_float(mlx_render_t *r, const mlx_call_t *call, mlx_va
   return NULL;
 }
 
-static mlx_status_t filter_abs(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_abs(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   MLX_TRY(mlx_var_expect_number(r, &call->self));
   if (call->self.kind == MLX_VAR_FLOAT) {
     *out = mlx_float(fabs(call->self.number));
@@ -319,7 +319,7 @@ static mlx_status_t filter_abs(mlx_render_t *r, const mlx_call_t *call, mlx_var_
   return mlx_var_sign(r, mlx_var_integer(&call->self) < 0, &call->self, out);
 }
 
-static mlx_status_t filter_round(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_round(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   int64_t precision;
   const mlx_var_t method = call->given[1] ? call->parameters[1] : mlx_literal("common");
   MLX_TRY(mlx_var_expect_number(r, &call->self));

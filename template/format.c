@@ -6,8 +6,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "template/characters.h"
 #include "template/lookup.h"
-#include "template/unicode.h"
 #include "template/value_repr.h"
 
 #define MAX_WIDTH 10000
@@ -35,7 +35,7 @@ static mlx_status_t read_spec(const mlx_render_t *r, mlx_span_t text, spec_t *ou
   const char *at = text.bytes, *end = at + text.length;
   size_t length = 0;
   *out = (spec_t){.fill = {" ", 1}, .width = -1, .precision = -1};
-  if (at < end) mlx_codepoint_decode(at, &length);
+  if (at < end) mlx_character_at(at, &length);
   if (at < end && at + length < end && strchr("<>=^", at[length]) && at[length]) {
     out->fill = (mlx_span_t){at, length};
     out->align = at[length];
@@ -76,7 +76,7 @@ static void write_text(mlx_sink_t *sink, mlx_span_t text, const spec_t *spec) {
     end = 0;
     for (int64_t n = 0; n < spec->precision && end < text.length; ++n) {
       size_t length;
-      mlx_codepoint_decode(text.bytes + end, &length);
+      mlx_character_at(text.bytes + end, &length);
       end += length;
     }
   }

@@ -10,7 +10,7 @@
 
 #define MAX_RANGE 100000  // items of range(), as in jinja2's sandbox
 
-static mlx_status_t global_range(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t global_range(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   int64_t start = 0, stop, step = 1;
   MLX_TRY(mlx_call_integer(r, call, 0, 0, &stop));
   if (call->given[1]) {
@@ -30,7 +30,7 @@ static mlx_status_t global_range(mlx_render_t *r, const mlx_call_t *call, mlx_va
 }
 
 // Fills the result of dict(pairs, a=1) or namespace(pairs, a=1).
-static mlx_status_t fill_dict(mlx_render_t *r, const mlx_call_t *call, mlx_dict_t *dict) {
+static mlx_status_t fill_dict(mlx_render_t *r, const mlx_template_call_t *call, mlx_dict_t *dict) {
   if (call->args->count > 1) MLX_FAIL(r, "dict expected at most 1 argument, got %zu", call->args->count);
   if (call->args->count && call->args->positional[0].kind == MLX_VAR_DICT) {
     const mlx_dict_t *from = call->args->positional[0].dict;
@@ -53,12 +53,12 @@ static mlx_status_t fill_dict(mlx_render_t *r, const mlx_call_t *call, mlx_dict_
   return NULL;
 }
 
-static mlx_status_t global_dict(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t global_dict(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   MLX_TRY(mlx_dict_create(r, MLX_VAR_DICT, out));
   return fill_dict(r, call, out->dict);
 }
 
-static mlx_status_t global_namespace(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t global_namespace(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   MLX_TRY(mlx_dict_create(r, MLX_VAR_NAMESPACE, out));
   MLX_TRY(fill_dict(r, call, out->dict));
   for (size_t i = 0; i < out->dict->count; ++i) {
@@ -70,7 +70,7 @@ static mlx_status_t global_namespace(mlx_render_t *r, const mlx_call_t *call, ml
   return NULL;
 }
 
-static mlx_status_t global_raise_exception(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t global_raise_exception(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   mlx_span_t text;
   *out = mlx_none();
   MLX_TRY(mlx_var_text(r, &call->parameters[0], &text));
@@ -81,7 +81,7 @@ static mlx_status_t global_raise_exception(mlx_render_t *r, const mlx_call_t *ca
       "mlxcel template --show");
 }
 
-static mlx_status_t global_strftime_now(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t global_strftime_now(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   char format[256], text[1024];
   if (call->parameters[0].kind != MLX_VAR_STRING)
     MLX_FAIL(r, "strftime_now expects a string, not '%s'", mlx_var_type(&call->parameters[0]));
@@ -114,7 +114,7 @@ static mlx_status_t global_strftime_now(mlx_render_t *r, const mlx_call_t *call,
 }
 
 // A joiner returns an empty string on its first call and its separator on later calls.
-static mlx_status_t call_joiner(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t call_joiner(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   (void)r;
   mlx_list_t *state = call->self.list;
   *out = state->items[1].truth ? state->items[0] : mlx_literal("");
@@ -122,14 +122,14 @@ static mlx_status_t call_joiner(mlx_render_t *r, const mlx_call_t *call, mlx_var
   return NULL;
 }
 
-static mlx_status_t global_joiner(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t global_joiner(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   static const mlx_builtin_t joiner = {"joiner", call_joiner, ""};
-  mlx_function_t *function;
+  mlx_template_function_t *function;
   mlx_var_t state;
   MLX_TRY(
       mlx_tuple_create(r, call->given[0] ? call->parameters[0] : mlx_literal(", "), mlx_bool(false), &state));
   MLX_TRY(mlx_arena_take(&r->arena, 1, sizeof *function, &function));
-  *function = (mlx_function_t){.builtin = &joiner, .self = state};
+  *function = (mlx_template_function_t){.builtin = &joiner, .self = state};
   *out = (mlx_var_t){.kind = MLX_VAR_FUNCTION, .function = function};
   return NULL;
 }
@@ -143,7 +143,7 @@ mlx_status_t mlx_globals_add(mlx_render_t *r, mlx_scope_t *scope) {
                                           {"joiner", global_joiner, "|sep"},
                                           {0}};
   for (const mlx_builtin_t *g = globals; g->name; ++g) {
-    mlx_function_t *function;
+    mlx_template_function_t *function;
     MLX_TRY(mlx_arena_take(&r->arena, 1, sizeof *function, &function));
     function->builtin = g;
     MLX_TRY(mlx_scope_set(r, scope, (mlx_span_t){g->name, strlen(g->name)},

@@ -2,8 +2,8 @@
 // tag before operators (except inside brackets), floats before integers, raw blocks before other tags.
 #include "template/lex.h"
 
+#include "template/characters.h"
 #include "template/error.h"
-#include "template/unicode.h"
 
 #define MAX_BRACKETS 200
 
@@ -50,7 +50,7 @@ static void advance(lexer_t *l, size_t to) {
 static size_t skip_spaces(const lexer_t *l, size_t at) {
   while (at < l->length) {
     size_t length;
-    if (!mlx_codepoint_is_space(mlx_codepoint_decode(l->source + at, &length))) break;
+    if (!mlx_codepoint_is_space(mlx_character_at(l->source + at, &length))) break;
     at += length;
   }
   return at;

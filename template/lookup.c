@@ -4,8 +4,8 @@
 #include "template/lookup.h"
 
 #include "template/builtin.h"
+#include "template/characters.h"
 #include "template/node.h"
-#include "template/unicode.h"
 #include "template/value_repr.h"
 
 // ----------------------------------------------------------------------------------------------------------
@@ -24,8 +24,8 @@ static bool is_blocked(const mlx_var_t *object, mlx_span_t name) {
   return name.length > 4 && !memcmp(name.bytes, "__", 2) && !memcmp(name.bytes + name.length - 2, "__", 2);
 }
 
-static mlx_status_t loop_attribute(mlx_render_t *r, const mlx_loop_t *loop, mlx_span_t name, mlx_var_t *out,
-                                   bool *out_found) {
+static mlx_status_t loop_attribute(mlx_render_t *r, const mlx_template_loop_t *loop, mlx_span_t name,
+                                   mlx_var_t *out, bool *out_found) {
   const int64_t index = (int64_t)loop->index, count = (int64_t)loop->count;
   const struct {
     const char *name;
@@ -53,8 +53,8 @@ static mlx_status_t loop_attribute(mlx_render_t *r, const mlx_loop_t *loop, mlx_
   return NULL;
 }
 
-static mlx_status_t macro_attribute(mlx_render_t *r, const mlx_node_t *macro, mlx_span_t name, mlx_var_t *out,
-                                    bool *out_found) {
+static mlx_status_t macro_attribute(mlx_render_t *r, const mlx_template_node_t *macro, mlx_span_t name,
+                                    mlx_var_t *out, bool *out_found) {
   *out_found = true;
   if (mlx_span_is(name, "name")) {
     *out = mlx_string(macro->text.bytes, macro->text.length);
@@ -66,7 +66,7 @@ static mlx_status_t macro_attribute(mlx_render_t *r, const mlx_node_t *macro, ml
     *out = mlx_bool(macro->uses_varargs);
   } else if (mlx_span_is(name, "arguments")) {
     MLX_TRY(mlx_list_create(r, MLX_PY_TUPLE, 0, out));
-    for (const mlx_node_t *p = macro->first; p; p = p->next)
+    for (const mlx_template_node_t *p = macro->first; p; p = p->next)
       MLX_TRY(mlx_list_push(r, out->list, mlx_string(p->text.bytes, p->text.length)));
   } else {
     *out_found = false;
@@ -80,9 +80,9 @@ static mlx_status_t get_attribute(mlx_render_t *r, const mlx_var_t *object, mlx_
   const mlx_builtin_t *method = r->registry->find_method(object, name);
   *out_found = true;
   if (method) {
-    mlx_function_t *function;
+    mlx_template_function_t *function;
     MLX_TRY(mlx_arena_take(&r->arena, 1, sizeof *function, &function));
-    *function = (mlx_function_t){.builtin = method, .self = *object};
+    *function = (mlx_template_function_t){.builtin = method, .self = *object};
     *out = (mlx_var_t){.kind = MLX_VAR_FUNCTION, .function = function};
     return NULL;
   }
@@ -122,7 +122,7 @@ static bool character_at(mlx_span_t text, int64_t index, mlx_span_t *out) {
   if (index < 0) index += (int64_t)mlx_span_characters(text);
   if (index < 0) return false;
   for (size_t at = 0, length; at < text.length; at += length, --index) {
-    mlx_codepoint_decode(text.bytes + at, &length);
+    mlx_character_at(text.bytes + at, &length);
     if (index) continue;
     *out = (mlx_span_t){text.bytes + at, length};
     return true;

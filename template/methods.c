@@ -3,7 +3,8 @@
 
 #include "template/string_methods.h"
 
-static mlx_status_t dict_view(mlx_render_t *r, const mlx_call_t *call, mlx_py_type_t type, mlx_var_t *out) {
+static mlx_status_t dict_view(mlx_render_t *r, const mlx_template_call_t *call, mlx_py_type_t type,
+                              mlx_var_t *out) {
   const mlx_dict_t *dict = call->self.dict;
   mlx_var_t view;
   MLX_TRY(mlx_list_create(r, type, dict->count, &view));
@@ -17,19 +18,19 @@ static mlx_status_t dict_view(mlx_render_t *r, const mlx_call_t *call, mlx_py_ty
   return NULL;
 }
 
-static mlx_status_t dict_keys(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t dict_keys(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return dict_view(r, call, MLX_PY_KEYS, out);
 }
 
-static mlx_status_t dict_values(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t dict_values(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return dict_view(r, call, MLX_PY_VALUES, out);
 }
 
-static mlx_status_t dict_items(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t dict_items(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return dict_view(r, call, MLX_PY_ITEMS, out);
 }
 
-static mlx_status_t dict_get(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t dict_get(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   mlx_var_t *found;
   if (call->args->named) MLX_FAIL(r, "dict.get() takes no keyword arguments");
   MLX_TRY(mlx_dict_find(r, call->self.dict, &call->parameters[0], &found));
@@ -37,7 +38,7 @@ static mlx_status_t dict_get(mlx_render_t *r, const mlx_call_t *call, mlx_var_t 
   return NULL;
 }
 
-static mlx_status_t dict_copy(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t dict_copy(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   MLX_TRY(mlx_dict_create(r, MLX_VAR_DICT, out));
   for (size_t i = 0; i < call->self.dict->count; ++i) {
     MLX_TRY(mlx_dict_put(r, out->dict, call->self.dict->entries[i].key, call->self.dict->entries[i].value));
@@ -45,7 +46,7 @@ static mlx_status_t dict_copy(mlx_render_t *r, const mlx_call_t *call, mlx_var_t
   return NULL;
 }
 
-static mlx_status_t list_count(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t list_count(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   int64_t count = 0;
   for (size_t i = 0; i < call->self.list->count; ++i) {
     bool equal;
@@ -56,7 +57,7 @@ static mlx_status_t list_count(mlx_render_t *r, const mlx_call_t *call, mlx_var_
   return mlx_render_charge(r, call->self.list->count * MLX_ITEM_WORK);
 }
 
-static mlx_status_t list_index(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t list_index(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   MLX_TRY(mlx_render_charge(r, call->self.list->count * MLX_ITEM_WORK));
   for (size_t i = 0; i < call->self.list->count; ++i) {
     bool equal;
@@ -68,20 +69,20 @@ static mlx_status_t list_index(mlx_render_t *r, const mlx_call_t *call, mlx_var_
   MLX_FAIL(r, "the value is not in the list");
 }
 
-static mlx_status_t list_copy(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t list_copy(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   MLX_TRY(mlx_list_create(r, MLX_PY_LIST, call->self.list->count, out));
   for (size_t i = 0; i < call->self.list->count; ++i)
     MLX_TRY(mlx_list_push(r, out->list, call->self.list->items[i]));
   return NULL;
 }
 
-static mlx_status_t loop_cycle(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t loop_cycle(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   if (!call->args->count) MLX_FAIL(r, "no items for cycling given");
   *out = call->args->positional[call->self.loop->index % call->args->count];
   return NULL;
 }
 
-static mlx_status_t loop_changed(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t loop_changed(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   mlx_var_t now;
   bool same;
   MLX_TRY(mlx_list_create(r, MLX_PY_TUPLE, call->args->count, &now));

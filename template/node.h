@@ -7,8 +7,8 @@
 #include "template/template.h"
 #include "template/value.h"
 
-// Each kind lists the members of mlx_node_t that it uses. A chain is a list linked by |next|.
-typedef enum mlx_node_kind {
+// Each kind lists the members of mlx_template_node_t that it uses. A chain is a list linked by |next|.
+typedef enum mlx_template_node_kind {
   // Expressions. a, b and c are operands; first is a chain of nodes.
   MLX_NODE_CONST,      // value
   MLX_NODE_NAME,       // text
@@ -48,10 +48,10 @@ typedef enum mlx_node_kind {
   MLX_NODE_SCOPE,         // body: {% generation %}
   MLX_NODE_BREAK,
   MLX_NODE_CONTINUE,
-} mlx_node_kind_t;
+} mlx_template_node_kind_t;
 
-typedef struct mlx_node {
-  mlx_node_kind_t kind;
+typedef struct mlx_template_node {
+  mlx_template_node_kind_t kind;
   mlx_op_t op;
   int line;
   bool named;                                   // SPREAD: **; FOR: recursive
@@ -59,15 +59,15 @@ typedef struct mlx_node {
   mlx_span_t text;
   mlx_var_t value;
   const struct mlx_builtin *builtin;  // FILTER and TEST; NULL if no builtin has that name
-  struct mlx_node *a, *b, *c, *first, *body, *otherwise;
-  struct mlx_node *next;  // in a chain
-} mlx_node_t;
+  struct mlx_template_node *a, *b, *c, *first, *body, *otherwise;
+  struct mlx_template_node *next;  // in a chain
+} mlx_template_node_t;
 
 struct mlx_template {
   mlx_arena_t arena;
   char *name, *source;  // owned; the source has \n line ends
   size_t source_length;
-  mlx_node_t *body;
+  mlx_template_node_t *body;
 };
 
 #endif  // MLXCEL_TEMPLATE_NODE_H_

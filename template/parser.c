@@ -56,16 +56,16 @@ mlx_status_t mlx_parser_expect_name(mlx_parser_t *p, mlx_span_t *out) {
   return NULL;
 }
 
-mlx_status_t mlx_parser_add_node(mlx_parser_t *p, mlx_node_kind_t kind, mlx_node_t **out) {
+mlx_status_t mlx_parser_add_node(mlx_parser_t *p, mlx_template_node_kind_t kind, mlx_template_node_t **out) {
   MLX_TRY(mlx_arena_take(&p->template->arena, 1, sizeof **out, out));
   (*out)->kind = kind;
   (*out)->line = p->token->line;
   return NULL;
 }
 
-mlx_status_t mlx_parser_add_node_of(mlx_parser_t *p, mlx_node_kind_t kind, mlx_node_t *a, mlx_node_t *b,
-                                    mlx_node_t **out) {
-  mlx_node_t *node;
+mlx_status_t mlx_parser_add_node_of(mlx_parser_t *p, mlx_template_node_kind_t kind, mlx_template_node_t *a,
+                                    mlx_template_node_t *b, mlx_template_node_t **out) {
+  mlx_template_node_t *node;
   MLX_TRY(mlx_parser_add_node(p, kind, &node));
   node->a = a;
   node->b = b;

@@ -25,9 +25,10 @@ mlx_status_t mlx_parser_expect_name(mlx_parser_t *p, mlx_span_t *out) MLX_MUST_U
 
 // ---- nodes ----
 
-mlx_status_t mlx_parser_add_node(mlx_parser_t *p, mlx_node_kind_t kind, mlx_node_t **out) MLX_MUST_USE;
-mlx_status_t mlx_parser_add_node_of(mlx_parser_t *p, mlx_node_kind_t kind, mlx_node_t *a, mlx_node_t *b,
-                                    mlx_node_t **out) MLX_MUST_USE;
+mlx_status_t mlx_parser_add_node(mlx_parser_t *p, mlx_template_node_kind_t kind,
+                                 mlx_template_node_t **out) MLX_MUST_USE;
+mlx_status_t mlx_parser_add_node_of(mlx_parser_t *p, mlx_template_node_kind_t kind, mlx_template_node_t *a,
+                                    mlx_template_node_t *b, mlx_template_node_t **out) MLX_MUST_USE;
 // Goes one level deeper. The caller decrements p->depth when it leaves the level.
 mlx_status_t mlx_parser_enter(mlx_parser_t *p) MLX_MUST_USE;
 

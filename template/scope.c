@@ -14,7 +14,7 @@ mlx_var_t *mlx_scope_find_local(mlx_render_t *r, const mlx_scope_t *scope, mlx_s
   mlx_var_t *found = NULL;
   size_t work = 0;
   for (size_t i = 0; i < scope->count && !found; ++i) {
-    const mlx_variable_t *variable = &scope->variables[i];
+    const mlx_scope_variable_t *variable = &scope->variables[i];
     work += variable->name.length == name.length ? name.length : OTHER_NAME_WORK;
     if (mlx_span_equal(variable->name, name)) found = &scope->variables[i].value;
   }
@@ -38,13 +38,13 @@ mlx_status_t mlx_scope_set(mlx_render_t *r, mlx_scope_t *scope, mlx_span_t name,
     return NULL;
   }
   if (scope->count == scope->capacity) {
-    mlx_variable_t *larger;
+    mlx_scope_variable_t *larger;
     size_t capacity = scope->capacity ? scope->capacity * 2 : 4;
     MLX_TRY(mlx_arena_take(&r->arena, capacity, sizeof *larger, &larger));
     if (scope->count) memcpy(larger, scope->variables, scope->count * sizeof *larger);
     scope->variables = larger;
     scope->capacity = capacity;
   }
-  scope->variables[scope->count++] = (mlx_variable_t){name, value};
+  scope->variables[scope->count++] = (mlx_scope_variable_t){name, value};
   return NULL;
 }

@@ -4,14 +4,14 @@
 
 #include "template/value.h"
 
-typedef struct mlx_variable {
+typedef struct mlx_scope_variable {
   mlx_span_t name;
   mlx_var_t value;
-} mlx_variable_t;
+} mlx_scope_variable_t;
 
 typedef struct mlx_scope {
   struct mlx_scope *outer;  // NULL: the globals
-  mlx_variable_t *variables;
+  mlx_scope_variable_t *variables;
   size_t count, capacity;
 } mlx_scope_t;
 

@@ -1,11 +1,11 @@
 // Filters of sequences: sorting, grouping, mapping, selecting. Where jinja2 returns a generator, the result
 // is a list that can be read once.
 #include "template/builtin.h"
+#include "template/characters.h"
 #include "template/filters.h"
 #include "template/lookup.h"
 #include "template/methods.h"
 #include "template/operators.h"
-#include "template/unicode.h"
 #include "template/value_repr.h"
 
 // ----------------------------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ static mlx_status_t key_of(mlx_render_t *r, const mlx_var_t *item, const mlx_var
 // ----------------------------------------------------------------------------------------------------------
 // Items
 
-static mlx_status_t filter_length(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_length(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   int64_t length;
   MLX_TRY(mlx_var_length(r, &call->self, &length));
   *out = mlx_int(length);
@@ -74,11 +74,11 @@ static mlx_status_t copy_items(mlx_render_t *r, const mlx_var_t *from, mlx_py_ty
   return NULL;
 }
 
-static mlx_status_t filter_list(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_list(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return copy_items(r, &call->self, MLX_PY_LIST, out);
 }
 
-static mlx_status_t filter_items(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_items(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   if (call->self.kind == MLX_VAR_UNDEFINED) return mlx_list_create(r, MLX_PY_GENERATOR, 0, out);
   if (call->self.kind != MLX_VAR_DICT) MLX_FAIL(r, "Can only get item pairs from a mapping.");
   MLX_TRY(mlx_builtin_call(r, mlx_method_find(&call->self, (mlx_span_t){"items", 5}), &call->self,
@@ -87,7 +87,7 @@ static mlx_status_t filter_items(mlx_render_t *r, const mlx_call_t *call, mlx_va
   return NULL;
 }
 
-static mlx_status_t filter_first(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_first(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   const mlx_var_t *items;
   size_t count;
   const bool is_generator = mlx_var_is_list(&call->self, MLX_PY_GENERATOR);
@@ -108,7 +108,7 @@ static mlx_status_t expect_reversible(mlx_render_t *r, const mlx_var_t *v) {
   return NULL;
 }
 
-static mlx_status_t filter_last(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_last(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   const mlx_var_t *items;
   size_t count;
   MLX_TRY(expect_reversible(r, &call->self));
@@ -118,7 +118,7 @@ static mlx_status_t filter_last(mlx_render_t *r, const mlx_call_t *call, mlx_var
   return NULL;
 }
 
-static mlx_status_t filter_reverse(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_reverse(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   const mlx_var_t none = mlx_none(), step = mlx_int(-1);
   if (call->self.kind == MLX_VAR_STRING) return mlx_var_slice(r, &call->self, &none, &none, &step, out);
   mlx_var_t list;
@@ -133,7 +133,7 @@ static mlx_status_t filter_reverse(mlx_render_t *r, const mlx_call_t *call, mlx_
   return NULL;
 }
 
-static mlx_status_t filter_join(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_join(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   const mlx_var_t *items;
   size_t count;
   mlx_span_t separator = {"", 0};
@@ -205,7 +205,7 @@ static mlx_status_t multi_key(mlx_render_t *r, const mlx_var_t *item, const mlx_
   return NULL;
 }
 
-static mlx_status_t filter_sort(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_sort(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   const mlx_var_t *items;
   size_t count;
   keyed_t *keyed;
@@ -219,7 +219,7 @@ static mlx_status_t filter_sort(mlx_render_t *r, const mlx_call_t *call, mlx_var
   return sort_items(r, keyed, count, mlx_call_flag(call, 0), out);
 }
 
-static mlx_status_t filter_dictsort(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_dictsort(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   keyed_t *keyed;
   MLX_TRY(mlx_var_expect_defined(r, &call->self));
   if (call->self.kind != MLX_VAR_DICT)
@@ -238,7 +238,7 @@ static mlx_status_t filter_dictsort(mlx_render_t *r, const mlx_call_t *call, mlx
   return sort_items(r, keyed, dict->count, mlx_call_flag(call, 2), out);
 }
 
-static mlx_status_t filter_groupby(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_groupby(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   const mlx_var_t *items, *fallback = mlx_call_given(call, 1) ? &call->parameters[1] : NULL;
   size_t count;
   keyed_t *keyed;
@@ -272,7 +272,7 @@ static mlx_status_t filter_groupby(mlx_render_t *r, const mlx_call_t *call, mlx_
 // ----------------------------------------------------------------------------------------------------------
 // Choosing
 
-static mlx_status_t filter_unique(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_unique(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   const mlx_var_t *items;
   size_t count;
   mlx_var_t seen, kept, key;
@@ -291,7 +291,7 @@ static mlx_status_t filter_unique(mlx_render_t *r, const mlx_call_t *call, mlx_v
 }
 
 // The item whose key is smallest (|expected_order| -1) or largest (1).
-static mlx_status_t pick_extreme(mlx_render_t *r, const mlx_call_t *call, int expected_order,
+static mlx_status_t pick_extreme(mlx_render_t *r, const mlx_template_call_t *call, int expected_order,
                                  mlx_var_t *out) {
   const mlx_var_t *items, *attribute = mlx_call_given(call, 1) ? &call->parameters[1] : NULL;
   size_t count;
@@ -311,15 +311,15 @@ static mlx_status_t pick_extreme(mlx_render_t *r, const mlx_call_t *call, int ex
   return NULL;
 }
 
-static mlx_status_t filter_min(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_min(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return pick_extreme(r, call, -1, out);
 }
 
-static mlx_status_t filter_max(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_max(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return pick_extreme(r, call, 1, out);
 }
 
-static mlx_status_t filter_default(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_default(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   (void)r;
   const bool replaces =
       call->self.kind == MLX_VAR_UNDEFINED || (mlx_call_flag(call, 1) && !mlx_var_truth(&call->self));
@@ -327,7 +327,7 @@ static mlx_status_t filter_default(mlx_render_t *r, const mlx_call_t *call, mlx_
   return NULL;
 }
 
-static mlx_status_t filter_attr(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_attr(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   mlx_span_t name;
   MLX_TRY(mlx_var_text(r, &call->parameters[0], &name));
   if (call->self.kind == MLX_VAR_DICT && !mlx_method_find(&call->self, name)) {  // attr never looks up items
@@ -340,7 +340,7 @@ static mlx_status_t filter_attr(mlx_render_t *r, const mlx_call_t *call, mlx_var
 // ----------------------------------------------------------------------------------------------------------
 // Grouping and summing
 
-static mlx_status_t filter_batch(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_batch(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   const mlx_var_t *items;
   size_t count;
   int64_t size;
@@ -362,7 +362,7 @@ static mlx_status_t filter_batch(mlx_render_t *r, const mlx_call_t *call, mlx_va
   return NULL;
 }
 
-static mlx_status_t filter_slice(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_slice(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   const mlx_var_t *items;
   size_t count, at = 0;
   int64_t slices;
@@ -383,7 +383,7 @@ static mlx_status_t filter_slice(mlx_render_t *r, const mlx_call_t *call, mlx_va
   return NULL;
 }
 
-static mlx_status_t filter_sum(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_sum(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   const mlx_var_t *items;
   size_t count;
   *out = call->given[1] ? call->parameters[1] : mlx_int(0);
@@ -402,8 +402,8 @@ static mlx_status_t filter_sum(mlx_render_t *r, const mlx_call_t *call, mlx_var_
 
 // Reads the arguments of map, select and the like: argument |first| names a filter or test, and the rest are
 // its arguments.
-static mlx_status_t named_builtin(mlx_render_t *r, const mlx_call_t *call, size_t first, bool is_filter,
-                                  const mlx_builtin_t **out, mlx_args_t *out_args) {
+static mlx_status_t named_builtin(mlx_render_t *r, const mlx_template_call_t *call, size_t first,
+                                  bool is_filter, const mlx_builtin_t **out, mlx_args_t *out_args) {
   const mlx_var_t *name = &call->args->positional[first];
   if (name->kind != MLX_VAR_STRING)
     MLX_FAIL(r, "expected the name of a %s, not '%s'", is_filter ? "filter" : "test", mlx_var_type(name));
@@ -415,7 +415,7 @@ static mlx_status_t named_builtin(mlx_render_t *r, const mlx_call_t *call, size_
                           (int)name->text.length, name->text.bytes);
 }
 
-static mlx_status_t filter_map(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_map(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   const mlx_var_t *items, *attribute = NULL, *fallback = NULL;
   const mlx_builtin_t *builtin = NULL;
   size_t count;
@@ -441,8 +441,8 @@ static mlx_status_t filter_map(mlx_render_t *r, const mlx_call_t *call, mlx_var_
   return NULL;
 }
 
-static mlx_status_t select_items(mlx_render_t *r, const mlx_call_t *call, bool by_attribute, bool expected,
-                                 mlx_var_t *out) {
+static mlx_status_t select_items(mlx_render_t *r, const mlx_template_call_t *call, bool by_attribute,
+                                 bool expected, mlx_var_t *out) {
   const mlx_var_t *items;
   const mlx_builtin_t *test = NULL;
   size_t count;
@@ -452,7 +452,8 @@ static mlx_status_t select_items(mlx_render_t *r, const mlx_call_t *call, bool b
   *out = kept;
   if (!mlx_var_truth(&call->self)) return NULL;
   if (by_attribute && !call->args->count) MLX_FAIL(r, "Missing parameter for attribute name");
-  if (call->args->count > by_attribute) MLX_TRY(named_builtin(r, call, by_attribute, false, &test, &args));
+  if (call->args->count > by_attribute)
+    MLX_TRY(named_builtin(r, call, by_attribute ? 1 : 0, false, &test, &args));
   MLX_TRY(mlx_call_items(r, call, &items, &count));
   for (size_t i = 0; i < count; ++i) {
     mlx_var_t item = items[i];
@@ -464,19 +465,19 @@ static mlx_status_t select_items(mlx_render_t *r, const mlx_call_t *call, bool b
   return NULL;
 }
 
-static mlx_status_t filter_select(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_select(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return select_items(r, call, false, true, out);
 }
 
-static mlx_status_t filter_reject(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_reject(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return select_items(r, call, false, false, out);
 }
 
-static mlx_status_t filter_selectattr(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_selectattr(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return select_items(r, call, true, true, out);
 }
 
-static mlx_status_t filter_rejectattr(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t filter_rejectattr(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return select_items(r, call, true, false, out);
 }
 

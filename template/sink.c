@@ -2,6 +2,7 @@
 #include "template/sink.h"
 
 #include "base/memory.h"
+#include "unicode/utf8.h"
 
 void mlx_sink_append(mlx_sink_t *sink, const char *bytes, size_t length) {
   size_t needed;
@@ -30,13 +31,9 @@ void mlx_sink_append(mlx_sink_t *sink, const char *bytes, size_t length) {
 
 void mlx_sink_puts(mlx_sink_t *sink, const char *string) { mlx_sink_append(sink, string, strlen(string)); }
 
-void mlx_sink_character(mlx_sink_t *sink, uint32_t c) {
+void mlx_sink_character(mlx_sink_t *sink, uint32_t character) {
   char out[4];
-  size_t length = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-  static const unsigned char first[] = {0, 0, 0xc0, 0xe0, 0xf0};
-  for (size_t i = length; i-- > 1; c >>= 6) out[i] = (char)(0x80 | (c & 0x3f));
-  out[0] = (char)(first[length] | c);
-  mlx_sink_append(sink, out, length);
+  mlx_sink_append(sink, out, mlx_character_write(character, out));
 }
 
 void mlx_sink_fill(mlx_sink_t *sink, const char *bytes, size_t length, int64_t times) {

@@ -4,7 +4,8 @@
 #include "template/error.h"
 #include "template/expressions.h"
 
-static mlx_status_t parse_statements(mlx_parser_t *p, const char *const *ends, mlx_node_t **out) MLX_MUST_USE;
+static mlx_status_t parse_statements(mlx_parser_t *p, const char *const *ends,
+                                     mlx_template_node_t **out) MLX_MUST_USE;
 
 static mlx_status_t expect_tag_end(mlx_parser_t *p) {
   if (p->token->kind != MLX_TOKEN_TAG_END) return mlx_parser_unexpected(p, "the end of the tag");
@@ -12,23 +13,24 @@ static mlx_status_t expect_tag_end(mlx_parser_t *p) {
   return NULL;
 }
 
-static mlx_status_t check_target(const mlx_parser_t *p, const mlx_node_t *target) {
+static mlx_status_t check_target(const mlx_parser_t *p, const mlx_template_node_t *target) {
   if (target->kind == MLX_NODE_NAME || target->kind == MLX_NODE_ATTRIBUTE) return NULL;
   if ((target->kind != MLX_NODE_TUPLE && target->kind != MLX_NODE_LIST) || !target->first)
     return mlx_parser_error(p, "cannot assign to this expression");
-  for (const mlx_node_t *item = target->first; item; item = item->next) MLX_TRY(check_target(p, item));
+  for (const mlx_template_node_t *item = target->first; item; item = item->next)
+    MLX_TRY(check_target(p, item));
   return NULL;
 }
 
-static mlx_status_t parse_target(mlx_parser_t *p, const char *extra_end, mlx_node_t **out) {
+static mlx_status_t parse_target(mlx_parser_t *p, const char *extra_end, mlx_template_node_t **out) {
   MLX_TRY(mlx_parse_tuple(p, MLX_TUPLE_TARGETS, extra_end, false, out));
   return check_target(p, *out);
 }
 
-static mlx_status_t parse_if(mlx_parser_t *p, mlx_node_t **out) {
+static mlx_status_t parse_if(mlx_parser_t *p, mlx_template_node_t **out) {
   static const char *const ends[] = {"elif", "else", "endif", NULL}, *const end[] = {"endif", NULL};
-  mlx_node_t *node;
-  for (mlx_node_t **link = out;; link = &node->otherwise) {
+  mlx_template_node_t *node;
+  for (mlx_template_node_t **link = out;; link = &node->otherwise) {
     MLX_TRY(mlx_parser_add_node(p, MLX_NODE_IF, &node));
     *link = node;
     MLX_TRY(mlx_parse_tuple(p, MLX_TUPLE_NO_CONDITION, NULL, false, &node->a));
@@ -40,9 +42,9 @@ static mlx_status_t parse_if(mlx_parser_t *p, mlx_node_t **out) {
   }
 }
 
-static mlx_status_t parse_for(mlx_parser_t *p, mlx_node_t **out) {
+static mlx_status_t parse_for(mlx_parser_t *p, mlx_template_node_t **out) {
   static const char *const ends[] = {"endfor", "else", NULL}, *const end[] = {"endfor", NULL};
-  mlx_node_t *node;
+  mlx_template_node_t *node;
   MLX_TRY(mlx_parser_add_node(p, MLX_NODE_FOR, &node));
   *out = node;
   MLX_TRY(parse_target(p, "in", &node->a));
@@ -58,9 +60,9 @@ static mlx_status_t parse_for(mlx_parser_t *p, mlx_node_t **out) {
   return NULL;
 }
 
-static mlx_status_t parse_set(mlx_parser_t *p, mlx_node_t **out) {
+static mlx_status_t parse_set(mlx_parser_t *p, mlx_template_node_t **out) {
   static const char *const end[] = {"endset", NULL};
-  mlx_node_t *node;
+  mlx_template_node_t *node;
   MLX_TRY(mlx_parser_add_node(p, MLX_NODE_SET, &node));
   *out = node;
   MLX_TRY(parse_target(p, NULL, &node->a));
@@ -72,8 +74,8 @@ static mlx_status_t parse_set(mlx_parser_t *p, mlx_node_t **out) {
   return NULL;
 }
 
-static mlx_status_t parse_parameters(mlx_parser_t *p, mlx_node_t **out) {
-  mlx_node_t **tail = out, *parameter;
+static mlx_status_t parse_parameters(mlx_parser_t *p, mlx_template_node_t **out) {
+  mlx_template_node_t **tail = out, *parameter;
   bool defaults = false;
   MLX_TRY(mlx_parser_expect_op(p, "("));
   while (!mlx_parser_at_op(p, ")")) {
@@ -96,7 +98,7 @@ static mlx_status_t parse_parameters(mlx_parser_t *p, mlx_node_t **out) {
 }
 
 // Parses a body in which break and continue do not apply to the loops around it.
-static mlx_status_t parse_closed_body(mlx_parser_t *p, const char *end_keyword, mlx_node_t **out) {
+static mlx_status_t parse_closed_body(mlx_parser_t *p, const char *end_keyword, mlx_template_node_t **out) {
   const char *const ends[] = {end_keyword, NULL};
   const int loops = p->loops;
   p->loops = 0;
@@ -106,8 +108,8 @@ static mlx_status_t parse_closed_body(mlx_parser_t *p, const char *end_keyword, 
   return NULL;
 }
 
-static mlx_status_t parse_macro(mlx_parser_t *p, mlx_node_t **out) {
-  mlx_node_t *node;
+static mlx_status_t parse_macro(mlx_parser_t *p, mlx_template_node_t **out) {
+  mlx_template_node_t *node;
   MLX_TRY(mlx_parser_add_node(p, MLX_NODE_MACRO, &node));
   *out = node;
   MLX_TRY(mlx_parser_expect_name(p, &node->text));
@@ -115,8 +117,8 @@ static mlx_status_t parse_macro(mlx_parser_t *p, mlx_node_t **out) {
   return parse_closed_body(p, "endmacro", &node->body);
 }
 
-static mlx_status_t parse_call_block(mlx_parser_t *p, mlx_node_t **out) {
-  mlx_node_t *node;
+static mlx_status_t parse_call_block(mlx_parser_t *p, mlx_template_node_t **out) {
+  mlx_template_node_t *node;
   MLX_TRY(mlx_parser_add_node(p, MLX_NODE_CALL_BLOCK, &node));
   *out = node;
   node->text = (mlx_span_t){"caller", 6};
@@ -126,9 +128,9 @@ static mlx_status_t parse_call_block(mlx_parser_t *p, mlx_node_t **out) {
   return parse_closed_body(p, "endcall", &node->body);
 }
 
-static mlx_status_t parse_filter_block(mlx_parser_t *p, mlx_node_t **out) {
+static mlx_status_t parse_filter_block(mlx_parser_t *p, mlx_template_node_t **out) {
   static const char *const end[] = {"endfilter", NULL};
-  mlx_node_t *node;
+  mlx_template_node_t *node;
   MLX_TRY(mlx_parser_add_node(p, MLX_NODE_FILTER_BLOCK, &node));
   *out = node;
   MLX_TRY(mlx_parse_filters(p, true, &node->a));
@@ -137,9 +139,9 @@ static mlx_status_t parse_filter_block(mlx_parser_t *p, mlx_node_t **out) {
   return NULL;
 }
 
-static mlx_status_t parse_with(mlx_parser_t *p, mlx_node_t **out) {
+static mlx_status_t parse_with(mlx_parser_t *p, mlx_template_node_t **out) {
   static const char *const end[] = {"endwith", NULL};
-  mlx_node_t *node, **tail, *pair;
+  mlx_template_node_t *node, **tail, *pair;
   MLX_TRY(mlx_parser_add_node(p, MLX_NODE_WITH, &node));
   *out = node;
   tail = &node->first;
@@ -158,35 +160,36 @@ static mlx_status_t parse_with(mlx_parser_t *p, mlx_node_t **out) {
   return NULL;
 }
 
-static mlx_status_t parse_generation(mlx_parser_t *p, mlx_node_t **out) {
+static mlx_status_t parse_generation(mlx_parser_t *p, mlx_template_node_t **out) {
   MLX_TRY(mlx_parser_add_node(p, MLX_NODE_SCOPE, out));
   return parse_closed_body(p, "endgeneration", &(*out)->body);
 }
 
-static mlx_status_t parse_loop_control(mlx_parser_t *p, mlx_node_kind_t kind, mlx_node_t **out) {
+static mlx_status_t parse_loop_control(mlx_parser_t *p, mlx_template_node_kind_t kind,
+                                       mlx_template_node_t **out) {
   return p->loops ? mlx_parser_add_node(p, kind, out)
                   : mlx_parser_error(p, "break or continue outside of a loop");
 }
 
-static mlx_status_t parse_break(mlx_parser_t *p, mlx_node_t **out) {
+static mlx_status_t parse_break(mlx_parser_t *p, mlx_template_node_t **out) {
   return parse_loop_control(p, MLX_NODE_BREAK, out);
 }
 
-static mlx_status_t parse_continue(mlx_parser_t *p, mlx_node_t **out) {
+static mlx_status_t parse_continue(mlx_parser_t *p, mlx_template_node_t **out) {
   return parse_loop_control(p, MLX_NODE_CONTINUE, out);
 }
 
-static mlx_status_t parse_unsupported(mlx_parser_t *p, mlx_node_t **out) {
+static mlx_status_t parse_unsupported(mlx_parser_t *p, mlx_template_node_t **out) {
   (void)out;
   const mlx_span_t keyword = p->token[-1].text;
   return mlx_template_error(p->template->name, p->token->line, MLX_UNSUPPORTED,
                             "{%% %.*s %%} is not supported", (int)keyword.length, keyword.bytes);
 }
 
-static mlx_status_t parse_tag(mlx_parser_t *p, mlx_node_t **out) {
+static mlx_status_t parse_tag(mlx_parser_t *p, mlx_template_node_t **out) {
   static const struct {
     const char *keyword;
-    mlx_status_t (*parse)(mlx_parser_t *p, mlx_node_t **out);
+    mlx_status_t (*parse)(mlx_parser_t *p, mlx_template_node_t **out);
   } tags[] = {{"if", parse_if},
               {"for", parse_for},
               {"set", parse_set},
@@ -213,7 +216,7 @@ static mlx_status_t parse_tag(mlx_parser_t *p, mlx_node_t **out) {
              : mlx_parser_unexpected(p, "the name of a tag");
 }
 
-static mlx_status_t parse_statement(mlx_parser_t *p, mlx_node_t **out) {
+static mlx_status_t parse_statement(mlx_parser_t *p, mlx_template_node_t **out) {
   if (p->token->kind == MLX_TOKEN_TEXT) {
     MLX_TRY(mlx_parser_add_node(p, MLX_NODE_TEXT, out));
     (*out)->text = p->token++->text;
@@ -243,8 +246,8 @@ static bool at_end_keyword(const mlx_parser_t *p, const char *const *ends) {
 
 // Expects the end of the current tag, then parses statements up to a tag that begins with one of |ends|. That
 // keyword becomes the current token.
-static mlx_status_t parse_statements(mlx_parser_t *p, const char *const *ends, mlx_node_t **out) {
-  mlx_node_t **tail = out, *node;
+static mlx_status_t parse_statements(mlx_parser_t *p, const char *const *ends, mlx_template_node_t **out) {
+  mlx_template_node_t **tail = out, *node;
   *out = NULL;
   mlx_parser_skip_op(p, ":");  // jinja2 allows a colon at the end of a tag
   MLX_TRY(expect_tag_end(p));
@@ -265,7 +268,7 @@ mlx_status_t mlx_template_parse(mlx_template_t *template) {
   mlx_lexeme_t *tokens;
   MLX_TRY(mlx_template_lex(template, &tokens));
   mlx_parser_t p = {.template = template, .token = tokens};
-  mlx_node_t **tail = &template->body, *node;
+  mlx_template_node_t **tail = &template->body, *node;
   while (p.token->kind != MLX_TOKEN_END) {
     MLX_TRY(parse_statement(&p, &node));
     *tail = node;

@@ -1,9 +1,9 @@
 // The methods of Python's str. Methods of Markup return Markup.
 #include "template/string_methods.h"
 
+#include "template/characters.h"
 #include "template/format.h"
 #include "template/text.h"
-#include "template/unicode.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // Arguments
@@ -22,7 +22,7 @@ static mlx_status_t expect_integer(mlx_render_t *r, const mlx_var_t *v, int64_t 
 }
 
 // A part of the method's string; Markup if the string is Markup.
-static mlx_status_t copy_part(const mlx_call_t *call, mlx_span_t part, mlx_var_t *out) {
+static mlx_status_t copy_part(const mlx_template_call_t *call, mlx_span_t part, mlx_var_t *out) {
   *out = mlx_string(part.bytes, part.length);
   out->markup = call->self.markup;
   return NULL;
@@ -31,7 +31,7 @@ static mlx_status_t copy_part(const mlx_call_t *call, mlx_span_t part, mlx_var_t
 // ----------------------------------------------------------------------------------------------------------
 // Case and whitespace
 
-static mlx_status_t strip_sides(mlx_render_t *r, const mlx_call_t *call, bool left, bool right,
+static mlx_status_t strip_sides(mlx_render_t *r, const mlx_template_call_t *call, bool left, bool right,
                                 mlx_var_t *out) {
   const bool by_space = !call->given[0] || call->parameters[0].kind == MLX_VAR_NONE;
   if (!by_space) MLX_TRY(expect_text(r, &call->parameters[0], "strip()"));
@@ -40,20 +40,20 @@ static mlx_status_t strip_sides(mlx_render_t *r, const mlx_call_t *call, bool le
       call, mlx_span_strip(call->self.text, by_space ? NULL : &call->parameters[0].text, left, right), out);
 }
 
-static mlx_status_t text_strip(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_strip(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return strip_sides(r, call, true, true, out);
 }
 
-static mlx_status_t text_lstrip(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_lstrip(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return strip_sides(r, call, true, false, out);
 }
 
-static mlx_status_t text_rstrip(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_rstrip(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return strip_sides(r, call, false, true, out);
 }
 
-static mlx_status_t change_case(mlx_render_t *r, const mlx_call_t *call, mlx_letter_case_t letter_case,
-                                mlx_var_t *out) {
+static mlx_status_t change_case(mlx_render_t *r, const mlx_template_call_t *call,
+                                mlx_letter_case_t letter_case, mlx_var_t *out) {
   mlx_sink_t sink = {.arena = &r->arena};
   mlx_sink_case(&sink, call->self.text, letter_case);
   MLX_TRY(mlx_sink_to_string(r, &sink, out));
@@ -61,19 +61,19 @@ static mlx_status_t change_case(mlx_render_t *r, const mlx_call_t *call, mlx_let
   return NULL;
 }
 
-static mlx_status_t text_lower(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_lower(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return change_case(r, call, MLX_LOWER, out);
 }
 
-static mlx_status_t text_upper(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_upper(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return change_case(r, call, MLX_UPPER, out);
 }
 
-static mlx_status_t text_title(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_title(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return change_case(r, call, MLX_TITLE, out);
 }
 
-static mlx_status_t text_capitalize(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_capitalize(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return change_case(r, call, MLX_CAPITALIZE, out);
 }
 
@@ -81,7 +81,7 @@ static mlx_status_t text_capitalize(mlx_render_t *r, const mlx_call_t *call, mlx
 // Splitting
 
 // Makes the parts Markup if the string is Markup.
-static mlx_status_t copy_markup(mlx_render_t *r, const mlx_call_t *call, const mlx_var_t *list) {
+static mlx_status_t copy_markup(mlx_render_t *r, const mlx_template_call_t *call, const mlx_var_t *list) {
   for (size_t i = 0; call->self.markup && i < list->list->count; ++i) list->list->items[i].markup = true;
   return mlx_render_charge(r, list->list->count);
 }
@@ -92,7 +92,7 @@ typedef struct split {
   int64_t max_splits;  // -1: no limit
 } split_t;
 
-static mlx_status_t read_split(mlx_render_t *r, const mlx_call_t *call, split_t *out) {
+static mlx_status_t read_split(mlx_render_t *r, const mlx_template_call_t *call, split_t *out) {
   *out = (split_t){.text = call->self.text,
                    .by_space = !call->given[0] || call->parameters[0].kind == MLX_VAR_NONE,
                    .max_splits = -1};
@@ -112,7 +112,7 @@ static mlx_status_t split_spaces(mlx_render_t *r, const split_t *s, mlx_list_t *
     if (s->max_splits >= 0 && splits >= s->max_splits) {
       return mlx_list_push(r, list, mlx_string(rest.bytes, rest.length));
     }
-    for (; end < rest.length && !mlx_codepoint_is_space(mlx_codepoint_decode(rest.bytes + end, &length));
+    for (; end < rest.length && !mlx_codepoint_is_space(mlx_character_at(rest.bytes + end, &length));
          end += length)
       continue;
     MLX_TRY(mlx_list_push(r, list, mlx_string(rest.bytes, end)));
@@ -121,7 +121,7 @@ static mlx_status_t split_spaces(mlx_render_t *r, const split_t *s, mlx_list_t *
   return NULL;
 }
 
-static mlx_status_t text_split(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_split(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   split_t s;
   mlx_var_t list;
   MLX_TRY(read_split(r, call, &s));
@@ -164,13 +164,13 @@ static size_t last_word(mlx_span_t text) {
   while (at) {
     size_t start = at - 1, length;
     while (((unsigned char)text.bytes[start] & 0xc0) == 0x80) --start;
-    if (mlx_codepoint_is_space(mlx_codepoint_decode(text.bytes + start, &length))) return at;
+    if (mlx_codepoint_is_space(mlx_character_at(text.bytes + start, &length))) return at;
     at = start;
   }
   return 0;
 }
 
-static mlx_status_t text_rsplit(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_rsplit(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   split_t s;
   mlx_var_t list;
   MLX_TRY(read_split(r, call, &s));
@@ -196,13 +196,13 @@ static mlx_status_t text_rsplit(mlx_render_t *r, const mlx_call_t *call, mlx_var
   return copy_markup(r, call, out);
 }
 
-static mlx_status_t text_splitlines(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_splitlines(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   MLX_TRY(
       mlx_span_split_lines(r, call->self.text, call->given[0] && mlx_var_truth(&call->parameters[0]), out));
   return copy_markup(r, call, out);
 }
 
-static mlx_status_t text_replace(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_replace(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   int64_t count = -1;
   MLX_TRY(expect_text(r, &call->parameters[0], "replace()"));
   MLX_TRY(expect_text(r, &call->parameters[1], "replace()"));
@@ -223,14 +223,14 @@ static size_t byte_offset(mlx_span_t text, int64_t index) {
   if (index < 0) index = index + count < 0 ? 0 : index + count;
   size_t at = 0;
   for (size_t length; index > 0 && at < text.length; --index, at += length)
-    mlx_codepoint_decode(text.bytes + at, &length);
+    mlx_character_at(text.bytes + at, &length);
   return at;
 }
 
 // The part of the string between the parameters start and end, which are number |first| and the next. Not
 // valid if it starts after its end.
-static mlx_status_t read_range(mlx_render_t *r, const mlx_call_t *call, size_t first, mlx_span_t *out,
-                               size_t *out_start, bool *out_valid) {
+static mlx_status_t read_range(mlx_render_t *r, const mlx_template_call_t *call, size_t first,
+                               mlx_span_t *out, size_t *out_start, bool *out_valid) {
   int64_t start = 0, end = INT64_MAX;
   MLX_TRY(mlx_render_charge(r, call->self.text.length));
   if (call->given[first] && call->parameters[first].kind != MLX_VAR_NONE)
@@ -244,7 +244,7 @@ static mlx_status_t read_range(mlx_render_t *r, const mlx_call_t *call, size_t f
   return NULL;
 }
 
-static mlx_status_t has_affix(mlx_render_t *r, const mlx_call_t *call, bool at_end, mlx_var_t *out) {
+static mlx_status_t has_affix(mlx_render_t *r, const mlx_template_call_t *call, bool at_end, mlx_var_t *out) {
   const mlx_var_t *affixes = &call->parameters[0];
   size_t count = 1, start;
   mlx_span_t text;
@@ -266,15 +266,16 @@ static mlx_status_t has_affix(mlx_render_t *r, const mlx_call_t *call, bool at_e
   return NULL;
 }
 
-static mlx_status_t text_startswith(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_startswith(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return has_affix(r, call, false, out);
 }
 
-static mlx_status_t text_endswith(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_endswith(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return has_affix(r, call, true, out);
 }
 
-static mlx_status_t remove_affix(mlx_render_t *r, const mlx_call_t *call, bool at_end, mlx_var_t *out) {
+static mlx_status_t remove_affix(mlx_render_t *r, const mlx_template_call_t *call, bool at_end,
+                                 mlx_var_t *out) {
   mlx_span_t text = call->self.text;
   MLX_TRY(expect_text(r, &call->parameters[0], at_end ? "removesuffix()" : "removeprefix()"));
   const mlx_span_t affix = call->parameters[0].text;
@@ -287,15 +288,15 @@ static mlx_status_t remove_affix(mlx_render_t *r, const mlx_call_t *call, bool a
   return copy_part(call, text, out);
 }
 
-static mlx_status_t text_removeprefix(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_removeprefix(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return remove_affix(r, call, false, out);
 }
 
-static mlx_status_t text_removesuffix(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_removesuffix(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return remove_affix(r, call, true, out);
 }
 
-static mlx_status_t find_offset(mlx_render_t *r, const mlx_call_t *call, bool last, bool required,
+static mlx_status_t find_offset(mlx_render_t *r, const mlx_template_call_t *call, bool last, bool required,
                                 mlx_var_t *out) {
   mlx_span_t text;
   size_t start;
@@ -317,23 +318,23 @@ static mlx_status_t find_offset(mlx_render_t *r, const mlx_call_t *call, bool la
   return NULL;
 }
 
-static mlx_status_t text_find(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_find(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return find_offset(r, call, false, false, out);
 }
 
-static mlx_status_t text_rfind(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_rfind(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return find_offset(r, call, true, false, out);
 }
 
-static mlx_status_t text_index(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_index(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return find_offset(r, call, false, true, out);
 }
 
-static mlx_status_t text_rindex(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_rindex(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return find_offset(r, call, true, true, out);
 }
 
-static mlx_status_t text_count(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_count(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   mlx_span_t text;
   size_t start;
   bool valid;
@@ -356,7 +357,7 @@ static mlx_status_t text_count(mlx_render_t *r, const mlx_call_t *call, mlx_var_
 // ----------------------------------------------------------------------------------------------------------
 // Joining and padding
 
-static mlx_status_t text_join(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_join(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   const mlx_var_t *items;
   size_t count;
   mlx_sink_t sink = {.arena = &r->arena};
@@ -370,13 +371,13 @@ static mlx_status_t text_join(mlx_render_t *r, const mlx_call_t *call, mlx_var_t
   return mlx_sink_to_string(r, &sink, out);
 }
 
-static mlx_status_t text_format(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_format(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   if (call->self.markup)
     return mlx_render_error(r, MLX_UNSUPPORTED, "format() of text marked safe is not supported");
   return mlx_format_braces(r, call->self.text, call->args, out);
 }
 
-static mlx_status_t pad(mlx_render_t *r, const mlx_call_t *call, int side, mlx_var_t *out) {
+static mlx_status_t pad(mlx_render_t *r, const mlx_template_call_t *call, int side, mlx_var_t *out) {
   int64_t width;
   mlx_span_t fill = {" ", 1};
   MLX_TRY(expect_integer(r, &call->parameters[0], &width));
@@ -395,19 +396,19 @@ static mlx_status_t pad(mlx_render_t *r, const mlx_call_t *call, int side, mlx_v
   return mlx_sink_to_string(r, &sink, out);
 }
 
-static mlx_status_t text_center(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_center(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return pad(r, call, 0, out);
 }
 
-static mlx_status_t text_ljust(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_ljust(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return pad(r, call, 1, out);
 }
 
-static mlx_status_t text_rjust(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_rjust(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return pad(r, call, -1, out);
 }
 
-static mlx_status_t text_zfill(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_zfill(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   int64_t width;
   MLX_TRY(expect_integer(r, &call->parameters[0], &width));
   const mlx_span_t text = call->self.text;
@@ -419,7 +420,7 @@ static mlx_status_t text_zfill(mlx_render_t *r, const mlx_call_t *call, mlx_var_
   return mlx_sink_to_string(r, &sink, out);
 }
 
-static mlx_status_t partition(mlx_render_t *r, const mlx_call_t *call, bool last, mlx_var_t *out) {
+static mlx_status_t partition(mlx_render_t *r, const mlx_template_call_t *call, bool last, mlx_var_t *out) {
   MLX_TRY(expect_text(r, &call->parameters[0], "partition()"));
   const mlx_span_t text = call->self.text, part = call->parameters[0].text;
   if (!part.length) MLX_FAIL(r, "empty separator");
@@ -440,11 +441,11 @@ static mlx_status_t partition(mlx_render_t *r, const mlx_call_t *call, bool last
   return copy_markup(r, call, out);
 }
 
-static mlx_status_t text_partition(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_partition(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return partition(r, call, false, out);
 }
 
-static mlx_status_t text_rpartition(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_rpartition(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return partition(r, call, true, out);
 }
 
@@ -458,42 +459,43 @@ static bool is_alnum(uint32_t c) {
          mlx_codepoint_is_decimal(c);
 }
 
-static mlx_status_t all_are(mlx_render_t *r, const mlx_call_t *call, character_test_t test, mlx_var_t *out) {
+static mlx_status_t all_are(mlx_render_t *r, const mlx_template_call_t *call, character_test_t test,
+                            mlx_var_t *out) {
   const mlx_span_t text = call->self.text;
   bool all = text.length > 0;
   for (size_t at = 0, length; at < text.length && all; at += length)
-    all = test(mlx_codepoint_decode(text.bytes + at, &length));
+    all = test(mlx_character_at(text.bytes + at, &length));
   *out = mlx_bool(all);
   return mlx_render_charge(r, text.length);
 }
 
-static mlx_status_t text_isalpha(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_isalpha(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return all_are(r, call, mlx_codepoint_is_alpha, out);
 }
 
-static mlx_status_t text_isdecimal(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_isdecimal(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return all_are(r, call, mlx_codepoint_is_decimal, out);
 }
 
-static mlx_status_t text_isdigit(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_isdigit(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return all_are(r, call, mlx_codepoint_is_digit, out);
 }
 
-static mlx_status_t text_isnumeric(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_isnumeric(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return all_are(r, call, mlx_codepoint_is_numeric, out);
 }
 
-static mlx_status_t text_isalnum(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_isalnum(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return all_are(r, call, is_alnum, out);
 }
 
-static mlx_status_t text_isspace(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_isspace(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   MLX_TRY(mlx_render_charge(r, call->self.text.length));
   *out = mlx_bool(call->self.text.length && !mlx_span_strip(call->self.text, NULL, true, false).length);
   return NULL;
 }
 
-static mlx_status_t same_case(mlx_render_t *r, const mlx_call_t *call, mlx_letter_case_t letter_case,
+static mlx_status_t same_case(mlx_render_t *r, const mlx_template_call_t *call, mlx_letter_case_t letter_case,
                               mlx_var_t *out) {
   mlx_sink_t sink = {.arena = &r->arena};
   mlx_var_t changed;
@@ -502,17 +504,17 @@ static mlx_status_t same_case(mlx_render_t *r, const mlx_call_t *call, mlx_lette
   mlx_sink_case(&sink, text, letter_case);
   MLX_TRY(mlx_sink_to_string(r, &sink, &changed));
   for (size_t at = 0, length; at < text.length && !has_letter; at += length) {
-    has_letter = mlx_codepoint_is_cased(mlx_codepoint_decode(text.bytes + at, &length));
+    has_letter = mlx_codepoint_is_cased(mlx_character_at(text.bytes + at, &length));
   }
   *out = mlx_bool(has_letter && mlx_span_equal(changed.text, text));
   return NULL;
 }
 
-static mlx_status_t text_islower(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_islower(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return same_case(r, call, MLX_LOWER, out);
 }
 
-static mlx_status_t text_isupper(mlx_render_t *r, const mlx_call_t *call, mlx_var_t *out) {
+static mlx_status_t text_isupper(mlx_render_t *r, const mlx_template_call_t *call, mlx_var_t *out) {
   return same_case(r, call, MLX_UPPER, out);
 }
 

@@ -1,7 +1,7 @@
 // String operations that the methods of str, the filters and the operators share.
 #include "template/text.h"
 
-#include "template/unicode.h"
+#include "template/characters.h"
 
 mlx_status_t mlx_span_escape(mlx_render_t *r, mlx_span_t text, mlx_var_t *out) {
   static const char letters[] = "&<>'\"";
@@ -28,7 +28,7 @@ mlx_status_t mlx_span_split_lines(mlx_render_t *r, mlx_span_t text, bool keep_en
   mlx_var_t lines;
   MLX_TRY(mlx_list_create(r, MLX_PY_LIST, 0, &lines));
   for (size_t start = 0, at = 0, length; at < text.length;) {
-    const uint32_t c = mlx_codepoint_decode(text.bytes + at, &length);
+    const uint32_t c = mlx_character_at(text.bytes + at, &length);
     const size_t end = at;
     at += length;
     const bool ends = ends_line(c);
@@ -63,7 +63,7 @@ mlx_status_t mlx_span_replace(mlx_render_t *r, mlx_span_t text, mlx_span_t old, 
     at = offset + old.length;
     if (!old.length) {
       size_t length = 1;
-      if (at < text.length) mlx_codepoint_decode(text.bytes + at, &length);
+      if (at < text.length) mlx_character_at(text.bytes + at, &length);
       if (at < text.length) mlx_sink_append(&sink, text.bytes + at, length);
       at += length;
     }

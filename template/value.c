@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "template/unicode.h"
+#include "template/characters.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // Creating
@@ -200,7 +200,7 @@ mlx_status_t mlx_var_items(mlx_render_t *r, const mlx_var_t *v, const mlx_var_t 
     case MLX_VAR_STRING:
       MLX_TRY(mlx_list_create(r, MLX_PY_LIST, v->text.length, &list));
       for (size_t at = 0, length; at < v->text.length; at += length) {
-        mlx_codepoint_decode(v->text.bytes + at, &length);
+        mlx_character_at(v->text.bytes + at, &length);
         MLX_TRY(mlx_list_push(r, list.list, mlx_string(v->text.bytes + at, length)));
       }
       break;

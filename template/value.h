@@ -23,8 +23,8 @@ typedef enum mlx_var_kind {
 
 typedef struct mlx_list mlx_list_t;
 typedef struct mlx_dict mlx_dict_t;
-typedef struct mlx_function mlx_function_t;
-typedef struct mlx_loop mlx_loop_t;
+typedef struct mlx_template_function mlx_template_function_t;
+typedef struct mlx_template_loop mlx_template_loop_t;
 
 typedef struct mlx_var {
   mlx_var_kind_t kind;
@@ -36,8 +36,8 @@ typedef struct mlx_var {
     mlx_span_t text;  // STRING: its text; UNDEFINED: the error that using it raises
     mlx_list_t *list;
     mlx_dict_t *dict;  // DICT and NAMESPACE
-    mlx_function_t *function;
-    mlx_loop_t *loop;
+    mlx_template_function_t *function;
+    mlx_template_loop_t *loop;
   };
 } mlx_var_t;
 
@@ -68,16 +68,16 @@ struct mlx_dict {
 };
 
 // A builtin with the object that it is bound to, or a macro with the scope that it closes over.
-struct mlx_function {
-  const struct mlx_builtin *builtin;  // NULL: a macro
-  mlx_var_t self;                     // of the builtin
-  const struct mlx_node *macro;       // MACRO or CALL_BLOCK
-  struct mlx_scope *scope;            // of the macro
+struct mlx_template_function {
+  const struct mlx_builtin *builtin;      // NULL: a macro
+  mlx_var_t self;                         // of the builtin
+  const struct mlx_template_node *macro;  // MACRO or CALL_BLOCK
+  struct mlx_scope *scope;                // of the macro
 };
 
-struct mlx_loop {
-  const struct mlx_node *node;  // FOR
-  struct mlx_scope *scope;      // around the loop
+struct mlx_template_loop {
+  const struct mlx_template_node *node;  // FOR
+  struct mlx_scope *scope;               // around the loop
   const mlx_var_t *items;
   size_t count, index;
   int64_t depth;      // of a recursive loop; 0: the outermost

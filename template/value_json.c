@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "template/unicode.h"
+#include "template/characters.h"
 #include "template/value_repr.h"
 
 // ----------------------------------------------------------------------------------------------------------
@@ -16,7 +16,7 @@ static void json_text(mlx_sink_t *sink, mlx_span_t text, bool ascii) {
   char code[16];
   mlx_sink_puts(sink, "\"");
   for (size_t at = 0, length; at < text.length; at += length) {
-    const uint32_t c = mlx_codepoint_decode(text.bytes + at, &length);
+    const uint32_t c = mlx_character_at(text.bytes + at, &length);
     const char *known = c && c < 0x80 ? strchr(letters, (int)c) : NULL;
     if (known) {
       mlx_sink_append(sink, (const char[]){'\\', names[known - letters]}, 2);

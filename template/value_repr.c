@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "template/characters.h"
 #include "template/node.h"
-#include "template/unicode.h"
 
 // Writes the shortest digits that parse to the same number, in Python's notation.
 void mlx_float_write(mlx_sink_t *sink, double number) {
@@ -63,7 +63,7 @@ static void repr_text(mlx_sink_t *sink, mlx_span_t text) {
       memchr(text.bytes, '\'', text.length) && !memchr(text.bytes, '"', text.length) ? '"' : '\'';
   mlx_sink_append(sink, &quote, 1);
   for (size_t at = 0, length; at < text.length; at += length) {
-    const uint32_t c = mlx_codepoint_decode(text.bytes + at, &length);
+    const uint32_t c = mlx_character_at(text.bytes + at, &length);
     if (c == (unsigned char)quote || c == '\\') {
       mlx_sink_append(sink, (const char[]){'\\', (char)c}, 2);
     } else if (c == '\n' || c == '\r' || c == '\t') {

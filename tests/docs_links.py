@@ -8,17 +8,27 @@
   examples   every C block of docs/internals/adding-a-model.md is part of models/exaone4.c
   rooms      the table of rooms in docs/architecture.md is ORDER of tests/structure.py
   pictures   docs/images/*.svg are what bench/chart.py and bench/chat_picture.py draw
+  lines      text lines of README.md, CONTRIBUTING.md, kernels/README.md and docs/ have at most 120 characters
+  lengths    a page of docs/internals/ has at most 150 lines
+  index      docs/README.md links to every page of docs/; those of docs/lab/ begin with a date
+  tables     tables of figures in README.md and docs/ are what bench/tables.py writes from bench/results/
+  versions   package names and container tags have the version of CMakeLists.txt
+  changelog  CHANGELOG.md has one section per version, newest first; the newest is the version of CMakeLists.txt
+  sizes      the size of the binary in README.md is that of BINARY without its symbols, within 5%
 
-Run: python3 tests/docs_links.py [ROOT]   (standard library only)
+Run: python3 tests/docs_links.py [ROOT [BINARY]]   (standard library only; without BINARY, sizes is left out)
 """
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.dont_write_bytecode = True
 sys.path.insert(0, HERE)
+import docs_wrap  # noqa: E402
 import structure  # noqa: E402
 
 FENCE = re.compile(r"^(```|~~~).*?^\1[^\S\n]*$", re.M | re.S)
@@ -31,8 +41,13 @@ LITERAL = re.compile(r'"((?:\\.|[^"\\\n])*)"')
 QUOTE = re.compile(r"^(?:mlxcel \w+|hint): (.*)$", re.M)  # an error or a hint in a code block
 MESSAGES = re.compile(r"^\| message \|.*\n(?:\|.*\n)*", re.M)  # a table of messages
 WORDS = re.compile(r"[A-Za-z]+")
-PLACEHOLDER = re.compile(r"\*|\bNAME|NAME_|_NAME|\bXXX|EXAMPLE|\.\.\.")
-NOT_OURS = ("tests/docs_links.py", "tests/modelpack_test.c")  # they name pages that need not exist
+PROJECT = re.compile(r"^project\(mlxcel VERSION (\d+\.\d+\.\d+)", re.M)
+PACKAGE = re.compile(r"\bmlxcel(?:-runtime)?[-_:](\d+\.\d+\.\d+)")  # mlxcel_1.2.3_amd64.deb, mlxcel:1.2.3
+BINARY_SIZE = re.compile(r"\bone binary of ([\d.]+) MB\b")
+RELEASE = re.compile(r"(\d+\.\d+\.\d+) \(\d{4}-\d\d-\d\d\)")  # a heading of CHANGELOG.md
+PLACEHOLDER = re.compile(r"\*|\bNAME|NAME_|_NAME|\bXXX|SUBJECT|EXAMPLE|\.\.\.")
+MOST_LINES = 150
+NOT_OURS = ("tests/docs_links.py", "tests/transfer/modelpack_test.c")  # they name pages that need not exist
 
 
 def read(root, name):
@@ -129,13 +144,67 @@ def check_rooms(text):
             for room in sorted(set(drawn) | set(ordered)) if drawn.get(room) != ordered.get(room)]
 
 
-def check_pictures(root):
+def check_generated(root, scripts):
     faults = []
-    for script in ("chart.py", "chat_picture.py"):
+    for script in scripts:
         result = subprocess.run([sys.executable, os.path.join(root, "bench", script), "--check"], capture_output=True, text=True)
         if result.returncode:
             faults.append("bench/%s --check: %s" % (script, (result.stderr or result.stdout).strip()))
     return faults
+
+
+def check_lines(pages):
+    return ["%s:%d: a text line of more than %d characters: run python3 tests/docs_wrap.py" % (name, line, docs_wrap.WIDTH)
+            for name, text in sorted(pages.items()) if docs_wrap.is_wrapped(name) for line in docs_wrap.long_lines(text)]
+
+
+def check_lengths(pages):
+    return ["%s: has %d lines; a page of docs/internals/ has at most %d: move history to docs/lab/, or split it" % (name, text.count("\n"), MOST_LINES)
+            for name, text in sorted(pages.items()) if name.startswith("docs/internals/") and text.count("\n") > MOST_LINES]
+
+
+def check_index(pages):
+    linked = {os.path.normpath(os.path.join("docs", target.partition("#")[0])) for target in LINK.findall(pages["docs/README.md"])}
+    faults = ["docs/README.md: has no link to %s" % name for name in sorted(pages)
+              if name.startswith("docs/") and name != "docs/README.md" and name not in linked]
+    return faults + ["%s: a page of docs/lab/ is named DATE-SUBJECT.md" % name for name in sorted(pages)
+                     if name.startswith("docs/lab/") and not re.fullmatch(r"docs/lab/\d{4}-\d\d-\d\d-[a-z0-9-]+\.md", name)]
+
+
+def check_versions(pages, version):
+    return ["%s: names version %s; CMakeLists.txt has %s" % (name, found, version)
+            for name, text in sorted(pages.items()) for found in PACKAGE.findall(text)
+            if found != version and not name.startswith("CHANGELOG")]
+
+
+def check_changelog(text, version):
+    headings = re.findall(r"^## (.*)$", text, re.M)
+    found = [RELEASE.fullmatch(heading) for heading in headings if heading != "Unreleased"]
+    numbers = [tuple(map(int, one[1].split("."))) for one in found if one]
+    faults = []
+    if not all(found) or "Unreleased" in headings[1:]:
+        faults.append("CHANGELOG.md: headings are %s; expected 'Unreleased' at most once, first, then 'X.Y.Z (YYYY-MM-DD)'" % headings)
+    if numbers != sorted(set(numbers), reverse=True):
+        faults.append("CHANGELOG.md: versions are not newest first: %s" % headings)
+    if numbers and found[0] and found[0][1] != version:
+        faults.append("CHANGELOG.md: the newest version is %s; CMakeLists.txt has %s" % (found[0][1], version))
+    return faults
+
+
+def check_sizes(readme, size):
+    found = BINARY_SIZE.search(readme)
+    if not found:
+        return ["README.md: does not say 'one binary of N MB'"]
+    if abs(float(found[1]) * 1e6 - size) > 0.05 * size:
+        return ["README.md: says %s MB; the stripped binary has %.2f MB" % (found[1], size / 1e6)]
+    return []
+
+
+def stripped_size(binary):
+    with tempfile.TemporaryDirectory() as folder:
+        copy = shutil.copy(binary, folder)
+        subprocess.run(["strip", copy], check=True)
+        return os.path.getsize(copy)
 
 
 def check_itself():
@@ -144,9 +213,17 @@ def check_itself():
     exists = {"a.md", "base/here.c"}.__contains__
     assert len(check_links(pages, exists)) == 2 and len(check_paths(pages, exists, {"base"})) == 1
     assert check_mentions({"base/a.c": "// docs/gone.md"}, exists) and check_rooms("| `base/` | x | graph |")
+    assert len(check_lines({"docs/a.md": "a " * 70, "a.md": "a " * 70, "README.md": "| %s |" % ("a " * 70)})) == 1
+    assert len(check_lengths({"docs/internals/a.md": "a\n" * 151, "docs/b.md": "a\n" * 151, "docs/internals/c.md": "a\n" * 150})) == 1
+    assert len(check_index({"docs/README.md": "[a](a.md)", "docs/a.md": "", "docs/lab/b.md": "", "docs/lab/2026-01-01-b.md": "", "c.md": ""})) == 3
     quoted = {"a.md": "```\nhint: run it in another folder\nmlxcel run: x: there is no such file 3\n```\n"}
     assert check_examples("```c\nint x;\n```\n", "int y;") and not check_examples("```c\nint x;\n```\n", "int  x;")
     assert len(check_messages(quoted, literals('f("%s: there is no such" " file %d")'))) == 1
+    assert len(check_versions({"a.md": "mlxcel_0.2.0_amd64.deb mlxcel:0.1.0 mlxcel-0.3.0-linux"}, "0.1.0")) == 2
+    good = "## Unreleased\n## 0.2.0 (2026-01-02)\n## 0.1.0 (2026-01-01)\n"
+    assert not check_changelog(good, "0.2.0") and check_changelog(good, "0.3.0")
+    assert check_changelog("## 0.2.0\n", "0.2.0") and check_changelog("## 0.1.0 (2026-01-01)\n" + good, "0.1.0")
+    assert check_sizes("one binary of 7 MB", 8.1e6) and not check_sizes("one binary of 8 MB", 8.1e6)
 
 
 def main():
@@ -165,17 +242,24 @@ def main():
         return path in ours or path in folders
 
     failed = 0
-    for name, faults in (("links", check_links(pages, exists)), ("paths", check_paths(pages, exists, rooms)),
-                         ("mentions", check_mentions(sources, exists)),
-                         ("messages", check_messages(pages, [string for name, text in sources.items() if name.endswith(".c")
-                                                             for string in literals(text)])),
-                         ("examples", check_examples(pages["docs/internals/adding-a-model.md"], sources["models/exaone4.c"])),
-                         ("rooms", check_rooms(pages["docs/architecture.md"])), ("pictures", check_pictures(root))):
+    version = PROJECT.search(sources["CMakeLists.txt"])[1]
+    checks = (("links", check_links(pages, exists)), ("paths", check_paths(pages, exists, rooms)),
+              ("mentions", check_mentions(sources, exists)),
+              ("messages", check_messages(pages, [string for name, text in sources.items() if name.endswith(".c")
+                                                                   for string in literals(text)])),
+              ("examples", check_examples(pages["docs/internals/adding-a-model.md"], sources["models/exaone4.c"])),
+              ("rooms", check_rooms(pages["docs/architecture.md"])), ("pictures", check_generated(root, ("chart.py", "chat_picture.py"))),
+              ("lines", check_lines(pages)), ("lengths", check_lengths(pages)), ("index", check_index(pages)),
+              ("tables", check_generated(root, ("tables.py",))),
+              ("versions", check_versions(pages, version)), ("changelog", check_changelog(pages["CHANGELOG.md"], version)))
+    if len(sys.argv) > 2:
+        checks += (("sizes", check_sizes(pages["README.md"], stripped_size(sys.argv[2]))),)
+    for name, faults in checks:
         failed += bool(faults)
         print("%s: %s" % (name, "failed" if faults else "%d pages, no fault" % len(pages)))
         for fault in faults:
             print("  " + fault)
-    print("%d passed, %d failed, 0 skipped" % (7 - failed, failed))
+    print("%d passed, %d failed, 0 skipped" % (len(checks) - failed, failed))
     return failed != 0
 
 

@@ -52,7 +52,7 @@ class Server:
         """A connection with a running stream."""
         body = json.dumps({**CHAT, "stream": True, **fields}).encode()
         sock = socket.create_connection(("127.0.0.1", self.port), 120)
-        sock.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        sock.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         return sock, sock.recv(1000)
 
 

@@ -1,4 +1,4 @@
-# Builds Mbed TLS, for curl and server/tls.c, and libcurl, for transfer/http.c only. Their configuration is the same on every
+# Builds Mbed TLS, for curl and server/http/tls.c, and libcurl, for transfer/http.c only. Their configuration is the same on every
 # 64-bit Linux and is stored beside this file (curl_config.h, mbedtls_config.h). On Windows curl uses Schannel instead of Mbed TLS.
 set(CURL ${MLXCEL_CRATES}/curl-sys/curl)
 set(MBEDTLS ${MLXCEL_CRATES}/mbedtls-rs-sys/mbedtls)

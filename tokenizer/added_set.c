@@ -24,7 +24,7 @@ bool mlx_added_set_add(mlx_added_set_t *set, const char *text, size_t length, in
   }
   if (set->trie.ends[node] >= 0) return false;
   set->trie.ends[node] = index;
-  set->last_bytes[(uint8_t)text[length - 1]] = true;
+  set->last_bytes[(uint8_t)text[length - 1]] = 1;
   if (length > set->longest) set->longest = length;
   ++set->count;
   return true;
@@ -65,15 +65,15 @@ static void link_nodes(mlx_added_set_t *set, const uint32_t *sorted) {
 
 static void free_building(mlx_added_set_t *set) {
   mlx_free(set->parents);
-  mlx_free(set->depths);
   mlx_free(set->bytes);
-  set->parents = set->depths = NULL;
+  set->parents = NULL;
   set->bytes = NULL;
 }
 
 mlx_status_t mlx_added_set_finish(mlx_added_set_t *set) {
   uint32_t *sorted = NULL;
   MLX_TRY(mlx_trie_shrink(&set->trie));
+  MLX_TRY(mlx_resize(set->trie.nodes, sizeof *set->depths, &set->depths));
   MLX_TRY(mlx_alloc(set->trie.nodes, sizeof *set->fail, &set->fail));
   MLX_TRY(mlx_alloc(set->trie.nodes, sizeof *set->matches, &set->matches));
   mlx_status_t status = sort_by_depth(set, &sorted);
@@ -86,9 +86,31 @@ mlx_status_t mlx_added_set_finish(mlx_added_set_t *set) {
 void mlx_added_set_free(mlx_added_set_t *set) {
   free_building(set);
   mlx_trie_free(&set->trie);
+  mlx_free(set->depths);
   mlx_free(set->fail);
   mlx_free(set->matches);
   *set = (mlx_added_set_t){0};
+}
+
+// An edge adds one to the depth and a failure link reduces it. So a search ends, and the depth of its node is
+// at most the number of bytes it has read.
+bool mlx_added_set_is_valid(const mlx_added_set_t *set, size_t tokens) {
+  const size_t nodes = set->trie.nodes;
+  bool valid =
+      nodes && mlx_pair_map_is_valid(&set->trie.edges, nodes) && !set->depths[0] && set->matches[0].index < 0;
+  for (size_t i = 1; i < nodes && valid; ++i) {
+    const mlx_added_match_t match = set->matches[i];
+    valid = set->fail[i] < nodes && set->depths[set->fail[i]] < set->depths[i];
+    valid = valid && match.index < (int64_t)tokens;
+    valid = valid && (match.index < 0 || (match.length && match.length <= set->depths[i]));
+  }
+  for (size_t i = 0; i <= set->trie.edges.mask && valid; ++i) {
+    const mlx_pair_slot_t edge = set->trie.edges.slots[i];
+    if (edge.key == MLX_NO_PAIR) continue;
+    const size_t from = (size_t)(edge.key >> 32), to = (uint32_t)edge.value;
+    valid = from < nodes && set->depths[to] == (uint64_t)set->depths[from] + 1;
+  }
+  return valid;
 }
 
 // A token that begins in the block may end after it, by at most its length.

@@ -18,11 +18,11 @@ typedef struct mlx_added_match {
 typedef struct mlx_added_set {
   mlx_trie_t trie;             // of the reversed tokens; its ends are indices into tokenizer->added
   uint32_t *parents;           // [nodes] only while the set is built
-  uint32_t *depths;            // [nodes] only while the set is built
   uint8_t *bytes;              // [nodes] the last byte of a node's string; only while the set is built
+  uint32_t *depths;            // [nodes] the length of a node's string
   uint32_t *fail;              // [nodes] the node of the longest proper suffix of the node's string
   mlx_added_match_t *matches;  // [nodes] the longest token that is a suffix of the node's string
-  bool last_bytes[256];        // the last bytes of all tokens; lets the search skip most of a text
+  uint8_t last_bytes[256];     // 1 for the last byte of a token; lets the search skip most of a text
   size_t count;                // of tokens
   size_t longest;              // bytes of the longest token
 } mlx_added_set_t;
@@ -34,6 +34,9 @@ bool mlx_added_set_add(mlx_added_set_t *set, const char *text, size_t length, in
 // Builds the automaton. Call it once, after the last token.
 mlx_status_t mlx_added_set_finish(mlx_added_set_t *set) MLX_MUST_USE;
 void mlx_added_set_free(mlx_added_set_t *set);
+// Checks a set from an image: true if every search ends, and finds tokens of |tokens| that lie inside the
+// text.
+bool mlx_added_set_is_valid(const mlx_added_set_t *set, size_t tokens);
 
 #define MLX_ADDED_BLOCK 65536  // positions that one search covers
 

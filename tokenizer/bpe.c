@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 #include "tokenizer/byte_level.h"
-#include "tokenizer/unicode.h"
+#include "unicode/utf8.h"
 
 struct mlx_bpe_symbol {
   int32_t id;          // -1 after it was merged into its left neighbour

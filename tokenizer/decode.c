@@ -8,17 +8,22 @@
 
 #include <string.h>
 
+#include "base/encoding.h"
 #include "base/memory.h"
 #include "tokenizer/components.h"
+#include "unicode/utf8.h"
 
 static const char replacement[] = "\xef\xbf\xbd";  // U+FFFD
 
 // Returns NULL for an id that decodes to no text.
 static const mlx_token_t *find_token(const mlx_tokenizer_t *tokenizer, int32_t id, bool skip_special) {
   const mlx_vocab_t *vocab = &tokenizer->model.vocab;
-  if (id < 0 || (size_t)id >= vocab->size) return NULL;
-  const mlx_token_t *token = &vocab->tokens[id];
-  return !token->text || (skip_special && token->skipped) ? NULL : token;
+  if (!mlx_vocab_has(vocab, id, MLX_TOKEN_IS_USED)) return NULL;
+  return skip_special && mlx_vocab_has(vocab, id, MLX_TOKEN_IS_SKIPPED) ? NULL : &vocab->tokens[id];
+}
+
+static const char *bytes_of(const mlx_tokenizer_t *tokenizer, const mlx_token_t *token) {
+  return tokenizer->model.vocab.arena + token->bytes;
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -80,16 +85,10 @@ static void emit(const mlx_decoder_t *decoder, mlx_detokenizer_t *detokenizer, c
   mlx_text_append(out, text, length);
 }
 
-static int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 // The byte of a token such as <0x0A>, or -1. "+A" counts as a number too, because Rust's parser accepts it.
 static int parse_byte_token(const char *text, size_t length) {
   if (length != 6 || memcmp(text, "<0x", 3) || text[5] != '>') return -1;
-  int high = text[3] == '+' ? 0 : hex_digit(text[3]), low = hex_digit(text[4]);
+  int high = text[3] == '+' ? 0 : mlx_hex_digit(text[3]), low = mlx_hex_digit(text[4]);
   return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
@@ -145,8 +144,10 @@ static void clean_up(mlx_text_t *inout) {
 }
 
 // Appends the text of one token, before the decoder steps that need neighbouring tokens.
-static void spell_token(const mlx_decoder_t *decoder, const mlx_token_t *token, bool first, mlx_text_t *out) {
-  const char *text = token->bytes;
+static void spell_token(const mlx_tokenizer_t *tokenizer, const mlx_token_t *token, bool first,
+                        mlx_text_t *out) {
+  const mlx_decoder_t *decoder = &tokenizer->decoder;
+  const char *text = bytes_of(tokenizer, token);
   size_t length = token->byte_length;
   if (decoder->wordpiece && !first) {
     if (length >= decoder->prefix_length && !memcmp(text, decoder->prefix, decoder->prefix_length)) {
@@ -179,11 +180,11 @@ void mlx_detokenizer_push(const mlx_tokenizer_t *tokenizer, mlx_detokenizer_t *d
   const mlx_decoder_t *decoder = &tokenizer->decoder;
   if (!token) return;
   if (decoder->byte_level) {
-    push_bytes(detokenizer, token->bytes, token->byte_length, out);
+    push_bytes(detokenizer, bytes_of(tokenizer, token), token->byte_length, out);
     return;
   }
   mlx_text_t spelled = {0};
-  spell_token(decoder, token, !detokenizer->started, &spelled);
+  spell_token(tokenizer, token, !detokenizer->started, &spelled);
   detokenizer->started = true;
   int byte = decoder->byte_fallback && spelled.data ? parse_byte_token(spelled.data, spelled.length) : -1;
   if (byte >= 0) {
@@ -212,12 +213,12 @@ void mlx_tokenizer_piece(const mlx_tokenizer_t *tokenizer, int32_t id, bool firs
   const mlx_decoder_t *decoder = &tokenizer->decoder;
   if (!token) return;
   if (decoder->byte_level) {
-    mlx_text_append(out, token->bytes, token->byte_length);
+    mlx_text_append(out, bytes_of(tokenizer, token), token->byte_length);
     return;
   }
   mlx_text_t spelled = {0};
   mlx_detokenizer_t state = {.stripped = first ? 0 : decoder->strip_count};
-  spell_token(decoder, token, first, &spelled);
+  spell_token(tokenizer, token, first, &spelled);
   const int byte =
       decoder->byte_fallback && spelled.data ? parse_byte_token(spelled.data, spelled.length) : -1;
   if (byte >= 0) {
@@ -240,7 +241,7 @@ static int fallback_byte(const mlx_tokenizer_t *tokenizer, int32_t id, bool skip
   if (!token) return -2;
   // The decoder's replacements run first: in principle they can create or destroy the form <0xNN>.
   mlx_text_t spelled = {0};
-  spell_token(&tokenizer->decoder, token, false, &spelled);
+  spell_token(tokenizer, token, false, &spelled);
   int byte = spelled.data ? parse_byte_token(spelled.data, spelled.length) : -1;
   mlx_text_clear(&spelled);
   return byte;

@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "tokenizer/unicode.h"
+#include "unicode/utf8.h"
 
 mlx_status_t mlx_tokenizer_field_error(const mlx_json_t *json, mlx_code_t code, const char *path,
                                        const char *fmt, ...) {

@@ -8,6 +8,9 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "unicode/character.h"
+#include "unicode/normal_form.h"
+#include "unicode/utf8.h"
 
 #define MAX_NORMALIZED ((size_t)1 << 30)  // bytes; the models use 32-bit positions
 

@@ -4,7 +4,7 @@
 
 #include "tokenizer/charsmap.h"
 #include "tokenizer/regex.h"
-#include "tokenizer/unicode.h"
+#include "unicode/normal_form.h"
 
 typedef enum mlx_normalizer_kind {
   MLX_NORMALIZER_FORM,  // NFC, NFD, NFKC, NFKD

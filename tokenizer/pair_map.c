@@ -5,13 +5,6 @@
 
 #include "base/memory.h"
 
-struct mlx_pair_slot {
-  uint64_t key;
-  uint64_t value;
-};
-
-#define NO_KEY UINT64_MAX  // marks an empty slot
-
 static uint64_t mix(uint64_t a, uint64_t b) {
   unsigned __int128 product = (unsigned __int128)a * b;
   return (uint64_t)product ^ (uint64_t)(product >> 64);
@@ -48,26 +41,26 @@ mlx_status_t mlx_pair_map_create(size_t capacity, uint64_t seed, mlx_pair_map_t 
   MLX_TRY(mlx_hash_slots(capacity, &slots));
   MLX_TRY(mlx_alloc(slots, sizeof *out_map->slots, &out_map->slots));
   out_map->mask = slots - 1;
-  for (size_t i = 0; i < slots; ++i) out_map->slots[i].key = NO_KEY;
+  for (size_t i = 0; i < slots; ++i) out_map->slots[i].key = MLX_NO_PAIR;
   return NULL;
 }
 
 // mlx_hash_slots gives at most 4 slots for each key, and at least 16.
-size_t mlx_pair_map_memory(size_t capacity) { return (capacity * 4 + 16) * sizeof(struct mlx_pair_slot); }
+size_t mlx_pair_map_memory(size_t capacity) { return (capacity * 4 + 16) * sizeof(mlx_pair_slot_t); }
 
-static struct mlx_pair_slot *find_slot(const mlx_pair_map_t *map, uint64_t key) {
+static mlx_pair_slot_t *find_slot(const mlx_pair_map_t *map, uint64_t key) {
   size_t at = (size_t)hash_word(map->seed, key) & map->mask;
-  while (map->slots[at].key != key && map->slots[at].key != NO_KEY) at = (at + 1) & map->mask;
+  while (map->slots[at].key != key && map->slots[at].key != MLX_NO_PAIR) at = (at + 1) & map->mask;
   return &map->slots[at];
 }
 
 void mlx_pair_map_put(mlx_pair_map_t *map, uint64_t key, uint64_t value) {
-  *find_slot(map, key) = (struct mlx_pair_slot){.key = key, .value = value};
+  *find_slot(map, key) = (mlx_pair_slot_t){.key = key, .value = value};
 }
 
 bool mlx_pair_map_get(const mlx_pair_map_t *map, uint64_t key, uint64_t *out_value) {
-  const struct mlx_pair_slot *slot = find_slot(map, key);
-  if (slot->key == NO_KEY) return false;
+  const mlx_pair_slot_t *slot = find_slot(map, key);
+  if (slot->key == MLX_NO_PAIR) return false;
   *out_value = slot->value;
   return true;
 }
@@ -76,12 +69,23 @@ mlx_status_t mlx_pair_map_resize(mlx_pair_map_t *map, size_t capacity) {
   mlx_pair_map_t resized;
   MLX_TRY(mlx_pair_map_create(capacity, map->seed, &resized));
   for (size_t i = 0; i <= map->mask; ++i) {
-    const struct mlx_pair_slot *slot = &map->slots[i];
-    if (slot->key != NO_KEY) mlx_pair_map_put(&resized, slot->key, slot->value);
+    const mlx_pair_slot_t *slot = &map->slots[i];
+    if (slot->key != MLX_NO_PAIR) mlx_pair_map_put(&resized, slot->key, slot->value);
   }
   mlx_pair_map_free(map);
   *map = resized;
   return NULL;
+}
+
+bool mlx_pair_map_is_valid(const mlx_pair_map_t *map, size_t limit) {
+  const size_t slots = map->mask + 1;
+  bool valid = slots && !(slots & map->mask), has_empty = false;
+  for (size_t i = 0; i < slots && valid; ++i) {
+    const bool is_empty = map->slots[i].key == MLX_NO_PAIR;
+    has_empty |= is_empty;
+    valid = is_empty || (uint32_t)map->slots[i].value < limit;
+  }
+  return valid && has_empty;
 }
 
 void mlx_pair_map_free(mlx_pair_map_t *map) {

@@ -8,8 +8,14 @@
 
 #include "base/status.h"
 
+#define MLX_NO_PAIR UINT64_MAX  // the key of an empty slot
+
+typedef struct mlx_pair_slot {
+  uint64_t key, value;
+} mlx_pair_slot_t;
+
 typedef struct mlx_pair_map {
-  struct mlx_pair_slot *slots;
+  mlx_pair_slot_t *slots;  // mask + 1 of them, a power of two
   size_t mask;
   uint64_t seed;
 } mlx_pair_map_t;
@@ -26,6 +32,8 @@ bool mlx_pair_map_get(const mlx_pair_map_t *map, uint64_t key, uint64_t *out_val
 // Rebuilds the map with room for |capacity| keys, which must not be less than the keys in it.
 mlx_status_t mlx_pair_map_resize(mlx_pair_map_t *map, size_t capacity) MLX_MUST_USE;
 void mlx_pair_map_free(mlx_pair_map_t *map);
+// Checks a map from an image: true if every lookup ends and finds a value whose low half is below |limit|.
+bool mlx_pair_map_is_valid(const mlx_pair_map_t *map, size_t limit);
 
 // The hash and the table size that pair maps use, for other open-addressing tables.
 uint64_t mlx_hash_text(uint64_t seed, const char *text, size_t length);

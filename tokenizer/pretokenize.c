@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "tokenizer/unicode.h"
+#include "unicode/utf8.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // Splitting one piece
@@ -24,6 +24,8 @@ typedef struct cutter {
   bool invert;
   size_t base;       // index in |out| of the first result of this piece
   bool after_match;  // the previous stretch was a delimiter
+  size_t most;       // pieces of |out|; then the scan stops
+  bool *stopped;
 } cutter_t;
 
 static mlx_status_t cut(void *user, const char *text, size_t length, bool is_match) {
@@ -40,9 +42,12 @@ static mlx_status_t cut(void *user, const char *text, size_t length, bool is_mat
     case MLX_SPLIT_MERGED_WITH_PREVIOUS: join = is_match && !after_match; break;
     case MLX_SPLIT_MERGED_WITH_NEXT: join = !is_match && after_match; break;
   }
-  if (!join || !has_last) return add_piece(cutter->out, text, length);
-  cutter->out->items[cutter->out->count - 1].length += length;
-  return NULL;
+  if (join && has_last) {
+    cutter->out->items[cutter->out->count - 1].length += length;
+    return NULL;
+  }
+  *cutter->stopped = cutter->out->count >= cutter->most;  // the pieces before this one cannot grow any more
+  return *cutter->stopped ? NULL : add_piece(cutter->out, text, length);
 }
 
 // Empty pieces matter while cutting, because they separate their neighbours. They are dropped afterwards.
@@ -58,7 +63,7 @@ static void drop_empty(mlx_pieces_t *pieces, size_t base) {
 static mlx_status_t cut_at_characters(const mlx_pretokenizer_step_t *step, const mlx_piece_t *piece,
                                       cutter_t *cutter) {
   size_t done = 0;
-  for (size_t i = 0, length; i < piece->length; i += length) {
+  for (size_t i = 0, length; i < piece->length && !*cutter->stopped; i += length) {
     uint32_t character = mlx_character_at(piece->text + i, &length);
     if (step->kind == MLX_PRETOKENIZER_CHARACTER ? character != step->character
                                                  : !step->is_delimiter(character))
@@ -67,25 +72,31 @@ static mlx_status_t cut_at_characters(const mlx_pretokenizer_step_t *step, const
     MLX_TRY(cut(cutter, piece->text + i, length, true));
     done = i + length;
   }
-  return done < piece->length ? cut(cutter, piece->text + done, piece->length - done, false) : NULL;
+  return done < piece->length && !*cutter->stopped
+             ? cut(cutter, piece->text + done, piece->length - done, false)
+             : NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Steps
 
 static mlx_status_t run_split(mlx_pretokenizer_scratch_t *scratch, mlx_regex_scanner_t *scanner,
-                              const mlx_pretokenizer_step_t *step) {
-  for (size_t i = 0; i < scratch->pieces.count; ++i) {
+                              const mlx_pretokenizer_step_t *step, size_t most) {
+  for (size_t i = 0; i < scratch->pieces.count && !scanner->stopped; ++i) {
     const mlx_piece_t *piece = &scratch->pieces.items[i];
     cutter_t cutter = {.out = &scratch->next,
                        .behavior = step->behavior,
                        .invert = step->invert,
-                       .base = scratch->next.count};
+                       .base = scratch->next.count,
+                       .most = most,
+                       .stopped = &scanner->stopped};
     MLX_TRY(step->kind == MLX_PRETOKENIZER_REGEX
                 ? mlx_regex_scan(scanner, step->regex, piece->text, piece->length, cut, &cutter)
                 : cut_at_characters(step, piece, &cutter));
     drop_empty(&scratch->next, cutter.base);
   }
+  scratch->cut_short |= scanner->stopped;
+  scanner->stopped = false;
   return NULL;
 }
 
@@ -135,9 +146,10 @@ static mlx_status_t run_rewrite(mlx_pretokenizer_scratch_t *scratch, const mlx_p
 }
 
 mlx_status_t mlx_pretokenizer_run(const mlx_pretokenizer_t *pretokenizer, mlx_pretokenizer_scratch_t *scratch,
-                                  mlx_regex_scanner_t *scanner, const char *text, size_t length,
-                                  size_t start) {
+                                  mlx_regex_scanner_t *scanner, const char *text, size_t length, size_t start,
+                                  size_t most) {
   scratch->pieces.count = 0;
+  scratch->cut_short = false;
   scratch->origin = text;
   scratch->start = start;
   if (!length) return NULL;
@@ -146,7 +158,7 @@ mlx_status_t mlx_pretokenizer_run(const mlx_pretokenizer_t *pretokenizer, mlx_pr
     const mlx_pretokenizer_step_t *step = &pretokenizer->steps[i];
     scratch->next.count = 0;
     bool rewrites = step->kind == MLX_PRETOKENIZER_PREFIX_SPACE || step->kind == MLX_PRETOKENIZER_METASPACE;
-    MLX_TRY(rewrites ? run_rewrite(scratch, step) : run_split(scratch, scanner, step));
+    MLX_TRY(rewrites ? run_rewrite(scratch, step) : run_split(scratch, scanner, step, most));
     mlx_pieces_t swap = scratch->pieces;
     scratch->pieces = scratch->next;
     scratch->next = swap;

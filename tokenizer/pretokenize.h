@@ -61,13 +61,15 @@ typedef struct mlx_pretokenizer_scratch {
   mlx_text_t written[2];  // output of the last two steps that rewrote the text
   const char *origin;     // start of the text that |pieces| points into
   size_t start;           // bytes at |origin| that come from the first character of the whole input
+  bool cut_short;         // |pieces| are only the first ones: there are more than |most|
 } mlx_pretokenizer_scratch_t;
 void mlx_pretokenizer_scratch_free(mlx_pretokenizer_scratch_t *scratch);
 
-// Cuts |text|, which must be valid UTF-8, into scratch->pieces. |start| counts the leading bytes of |text|
-// that come from the first character of the whole input; 0 if |text| does not begin the input.
+// Cuts |text|, which must be valid UTF-8, into scratch->pieces, at most |most| of them.
+// |start| counts the leading bytes of |text| that come from the first character of the whole input; 0 if
+// |text| does not begin the input.
 mlx_status_t mlx_pretokenizer_run(const mlx_pretokenizer_t *pretokenizer, mlx_pretokenizer_scratch_t *scratch,
-                                  mlx_regex_scanner_t *scanner, const char *text, size_t length,
-                                  size_t start) MLX_MUST_USE;
+                                  mlx_regex_scanner_t *scanner, const char *text, size_t length, size_t start,
+                                  size_t most) MLX_MUST_USE;
 
 #endif  // MLXCEL_TOKENIZER_PRETOKENIZE_H_

@@ -29,16 +29,17 @@ typedef struct model_reader {
   mlx_tokenizer_model_t *model;        // of the tokenizer
   yyjson_val *object, *vocab, *added;  // model, model.vocab and added_tokens in the file
   size_t vocab_count, vocab_bytes;     // of model.vocab
-  size_t arena_used;
+  size_t arena_capacity;               // of the vocabulary's arena
   mlx_budget_t *budget;
 } model_reader_t;
 
-// The error about an id that |token| already has. A token's text has no NUL at its end.
+// The error about an id that a token already has. A token's text has no NUL at its end.
 static mlx_status_t duplicate_id_error(const mlx_json_t *json, const char *path, const char *verb, int32_t id,
-                                       const mlx_token_t *token) {
+                                       const mlx_vocab_t *vocab) {
+  const mlx_token_t *token = &vocab->tokens[id];
   return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, path, "%s %d, which token '%.*s' already has",
                                    verb, id, token->text_length > 60 ? 60 : (int)token->text_length,
-                                   token->text);
+                                   vocab->arena + token->text);
 }
 
 // Iterates over model.vocab: {"token": id} or, for Unigram, [["token", score]], where the index is the id.
@@ -120,21 +121,31 @@ static mlx_status_t measure(model_reader_t *reader, size_t *out_bytes, size_t *o
   return NULL;
 }
 
-// Copies a token's text into the arena, followed by its bytes if those differ from the text.
-static void set_token(model_reader_t *reader, int32_t id, const char *text, size_t length) {
-  mlx_vocab_t *vocab = &reader->model->vocab;
-  char *copy = vocab->arena + reader->arena_used;
+// Copies a text into the arena, followed by the bytes that it spells if those differ from the text. Sets
+// |bytes| and |byte_length| of *|out|, and also returns the text's position. The arena must have room for
+// twice the length.
+static uint32_t copy_text(mlx_tokenizer_model_t *model, const char *text, size_t length, mlx_token_t *out) {
+  mlx_vocab_t *vocab = &model->vocab;
+  const uint32_t at = (uint32_t)vocab->arena_size;
+  char *copy = vocab->arena + at;
   size_t byte_length;
   memcpy(copy, text, length);
-  mlx_token_t *token = &vocab->tokens[id];
-  *token = (mlx_token_t){
-      .text = copy, .text_length = (uint32_t)length, .bytes = copy, .byte_length = (uint32_t)length};
-  reader->arena_used += length;
-  if (reader->model->byte_level && mlx_byte_level_unspell(text, length, copy + length, &byte_length)) {
-    token->bytes = copy + length;
-    token->byte_length = (uint32_t)byte_length;
-    reader->arena_used += byte_length;
+  out->bytes = at;
+  out->byte_length = (uint32_t)length;
+  vocab->arena_size += length;
+  if (model->byte_level && mlx_byte_level_unspell(text, length, copy + length, &byte_length)) {
+    out->bytes = at + (uint32_t)length;
+    out->byte_length = (uint32_t)byte_length;
+    vocab->arena_size += byte_length;
   }
+  return at;
+}
+
+static void set_token(model_reader_t *reader, int32_t id, const char *text, size_t length) {
+  mlx_vocab_t *vocab = &reader->model->vocab;
+  mlx_token_t token = {.text_length = (uint32_t)length, .flags = MLX_TOKEN_IS_USED};
+  token.text = copy_text(reader->model, text, length, &token);
+  vocab->tokens[id] = token;
   mlx_vocab_index(vocab, id);
 }
 
@@ -145,13 +156,13 @@ static mlx_status_t read_vocab(model_reader_t *reader) {
   for (vocab_item_t item;;) {
     MLX_TRY(next_item(reader, &iter, &item, &found));
     if (!found) return NULL;
-    if (vocab->tokens[item.id].text) {
+    if (mlx_vocab_has(vocab, item.id, MLX_TOKEN_IS_USED)) {
       char path[MLX_PATH_SIZE];
       mlx_field_path(path, "model.vocab.%.80s", item.text);
-      return duplicate_id_error(reader->json, path, "has id", item.id, &vocab->tokens[item.id]);
+      return duplicate_id_error(reader->json, path, "has id", item.id, vocab);
     }
     set_token(reader, item.id, item.text, item.length);
-    vocab->tokens[item.id].in_model = true;
+    vocab->tokens[item.id].flags |= MLX_TOKEN_IN_MODEL;
     if (item.length > vocab->longest_text) vocab->longest_text = item.length;
   }
 }
@@ -316,7 +327,8 @@ static mlx_status_t fill_trie(const model_reader_t *reader) {
   MLX_TRY(mlx_trie_create(reader->vocab_bytes, model->vocab.seed, &model->trie));
   for (size_t id = 0; id < model->vocab.size; ++id) {
     const mlx_token_t *token = &model->vocab.tokens[id];
-    if (token->text) mlx_trie_add(&model->trie, token->text, token->text_length, (int32_t)id);
+    if (token->flags & MLX_TOKEN_IS_USED)
+      mlx_trie_add(&model->trie, model->vocab.arena + token->text, token->text_length, (int32_t)id);
     MLX_TRY(mlx_budget_step(reader->budget, token->text_length + 1));
   }
   return mlx_trie_shrink(&model->trie);
@@ -409,13 +421,25 @@ static mlx_status_t check_added_id(const mlx_json_t *json, const mlx_vocab_t *vo
                                      "is %d, but model.vocab and the added tokens before it make it %zu", id,
                                      expected);
   }
-  if (in_vocab < 0 && vocab->tokens[id].text) {
-    return duplicate_id_error(json, mlx_field_join(full, path, "id"), "is", id, &vocab->tokens[id]);
-  }
+  if (in_vocab < 0 && mlx_vocab_has(vocab, id, MLX_TOKEN_IS_USED))
+    return duplicate_id_error(json, mlx_field_join(full, path, "id"), "is", id, vocab);
   return NULL;
 }
 
-// Computes the normalized text of an added token. It is matched and decoded as that text.
+// Stores the normalized text of an added token, which is matched and decoded as that text.
+static mlx_status_t set_normalized(model_reader_t *reader, const char *normal, size_t length,
+                                   mlx_added_token_t *added) {
+  mlx_vocab_t *vocab = &reader->model->vocab;
+  size_t needed;
+  if (!mlx_add(vocab->arena_size, 2 * length, &needed) || needed > UINT32_MAX) {
+    return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, "added_tokens", "is larger than 4 GB");
+  }
+  MLX_TRY(mlx_reserve(needed, 1, &reader->arena_capacity, &vocab->arena));
+  added->text = copy_text(reader->model, normal, length, &vocab->tokens[added->id]);
+  added->length = (uint32_t)length;
+  return NULL;
+}
+
 static mlx_status_t normalize_added(model_reader_t *reader, const char *path, const char *text, size_t length,
                                     mlx_added_token_t *added) {
   mlx_normalizer_scratch_t scratch = {.max_bytes = MAX_ADDED_NORMALIZED};
@@ -432,14 +456,31 @@ static mlx_status_t normalize_added(model_reader_t *reader, const char *path, co
         mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, path,
                                   "normalizes to an empty text or to more than %d bytes", MAX_ADDED_LENGTH);
   }
-  if (!status && (normal_length != length || memcmp(normal, text, length))) {
-    // Twice the length: set_decoded_text stores the token's bytes after the text.
-    status = mlx_alloc(2 * normal_length, 1, &added->normalized_text);
-    if (!status) memcpy(added->normalized_text, normal, added->normalized_length = normal_length);
-  }
+  if (!status && (normal_length != length || memcmp(normal, text, length)))
+    status = set_normalized(reader, normal, normal_length, added);
   mlx_normalizer_scratch_free(&scratch);
   mlx_regex_scanner_end(&scanner);
   return status;
+}
+
+// Reads the flags of an added token. A special token is not normalized unless the file says so.
+static mlx_status_t read_added_flags(const mlx_json_t *json, const char *path, yyjson_val *object,
+                                     uint32_t *out_flags, bool *out_special) {
+  static const struct {
+    const char *key;
+    uint32_t flag;
+  } keys[] = {{"single_word", MLX_ADDED_SINGLE_WORD},
+              {"lstrip", MLX_ADDED_LSTRIP},
+              {"rstrip", MLX_ADDED_RSTRIP},
+              {"normalized", MLX_ADDED_NORMALIZED}};
+  *out_flags = 0;
+  MLX_TRY(mlx_tokenizer_field_bool(json, path, object, "special", false, out_special));
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; ++i) {
+    bool is_set = keys[i].flag == MLX_ADDED_NORMALIZED && !*out_special;
+    MLX_TRY(mlx_tokenizer_field_bool(json, path, object, keys[i].key, is_set, &is_set));
+    if (is_set) *out_flags |= keys[i].flag;
+  }
+  return NULL;
 }
 
 static mlx_status_t read_added_token(model_reader_t *reader, yyjson_val *object, const char *path,
@@ -459,36 +500,31 @@ static mlx_status_t read_added_token(model_reader_t *reader, yyjson_val *object,
     return mlx_tokenizer_field_error(json, MLX_UNSUPPORTED, full, "is longer than %d bytes",
                                      MAX_ADDED_LENGTH);
   }
-  MLX_TRY(mlx_tokenizer_field_bool(json, path, object, "special", false, &special));
-  MLX_TRY(mlx_tokenizer_field_bool(json, path, object, "normalized", !special, &added->normalized));
-  MLX_TRY(mlx_tokenizer_field_bool(json, path, object, "single_word", false, &added->single_word));
-  MLX_TRY(mlx_tokenizer_field_bool(json, path, object, "lstrip", false, &added->lstrip));
-  MLX_TRY(mlx_tokenizer_field_bool(json, path, object, "rstrip", false, &added->rstrip));
+  MLX_TRY(read_added_flags(json, path, object, &added->flags, &special));
   int32_t in_vocab = mlx_vocab_find(vocab, text, length);
-  if (in_vocab >= 0 && vocab->tokens[in_vocab].added) {
+  if (mlx_vocab_has(vocab, in_vocab, MLX_TOKEN_IS_ADDED)) {
     return mlx_tokenizer_field_error(json, MLX_INVALID_INPUT, full, "'%.60s' is added twice", text);
   }
   MLX_TRY(check_added_id(json, vocab, path, added->id, in_vocab, reader->vocab_count, highest));
   if (in_vocab < 0) set_token(reader, added->id, text, length);
   mlx_token_t *token = &vocab->tokens[added->id];
-  token->added = true;
-  token->special = token->skipped = special;
-  return added->normalized ? normalize_added(reader, full, text, length, added) : NULL;
+  token->flags |= MLX_TOKEN_IS_ADDED | (special ? MLX_TOKEN_IS_SPECIAL | MLX_TOKEN_IS_SKIPPED : 0);
+  added->text = token->text;
+  added->length = token->text_length;
+  return added->flags & MLX_ADDED_NORMALIZED ? normalize_added(reader, full, text, length, added) : NULL;
 }
 
-// An added token decodes to its normalized text. If that differs from its own text, the token counts as
-// special only if some special token is spelled like the normalized text. Hugging Face does the same.
-static void set_decoded_text(mlx_tokenizer_model_t *model, const mlx_added_token_t *added) {
-  mlx_vocab_t *vocab = &model->vocab;
+static void set_skipped(mlx_token_t *token, bool skipped) {
+  token->flags = (token->flags & ~(uint32_t)MLX_TOKEN_IS_SKIPPED) | (skipped ? MLX_TOKEN_IS_SKIPPED : 0);
+}
+
+// If the normalized text of an added token differs from its own text, the token counts as special only if
+// some special token is spelled like the normalized text. Hugging Face does the same.
+static void skip_normalized(mlx_vocab_t *vocab, const mlx_added_token_t *added) {
   mlx_token_t *token = &vocab->tokens[added->id];
-  if (!added->normalized_text) return;
-  int32_t same = mlx_vocab_find(vocab, added->normalized_text, added->normalized_length);
-  token->skipped = same >= 0 && vocab->tokens[same].special;
-  char *text = added->normalized_text;
-  size_t text_length = added->normalized_length, length = text_length;
-  bool spelled = model->byte_level && mlx_byte_level_unspell(text, length, text + text_length, &length);
-  token->bytes = text + (spelled ? text_length : 0);
-  token->byte_length = (uint32_t)(spelled ? length : text_length);
+  if (added->text == token->text) return;
+  const int32_t same = mlx_vocab_find(vocab, vocab->arena + added->text, added->length);
+  set_skipped(token, mlx_vocab_has(vocab, same, MLX_TOKEN_IS_SPECIAL));
 }
 
 // Unigram's list may contain a text twice. Hugging Face decides by text whether a token is special, so both
@@ -497,30 +533,28 @@ static void skip_duplicates(mlx_tokenizer_model_t *model) {
   mlx_vocab_t *vocab = &model->vocab;
   for (size_t id = 0; id < vocab->size && model->kind == MLX_MODEL_UNIGRAM; ++id) {
     mlx_token_t *token = &vocab->tokens[id];
-    int32_t last = token->text ? mlx_vocab_find(vocab, token->text, token->text_length) : (int32_t)id;
-    if (last != (int32_t)id) token->skipped = vocab->tokens[last].special;
+    if (!(token->flags & MLX_TOKEN_IS_USED)) continue;
+    const int32_t last = mlx_vocab_find(vocab, vocab->arena + token->text, token->text_length);
+    if (last != (int32_t)id) set_skipped(token, mlx_vocab_has(vocab, last, MLX_TOKEN_IS_SPECIAL));
   }
 }
 
 // Fills the set of the added tokens that match normalized text, or of those that match the input.
-static mlx_status_t fill_added_set(const model_reader_t *reader, bool normalized, mlx_added_set_t *set) {
+static mlx_status_t fill_added_set(const model_reader_t *reader, uint32_t normalized, mlx_added_set_t *set) {
   const mlx_tokenizer_t *tokenizer = reader->tokenizer;
   const mlx_vocab_t *vocab = &reader->model->vocab;
   char path[MLX_PATH_SIZE];
   size_t bytes = 0;
   for (size_t i = 0; i < tokenizer->added_count; ++i) {
     const mlx_added_token_t *added = &tokenizer->added[i];
-    if (added->normalized != normalized) continue;
-    bytes += added->normalized_text ? added->normalized_length : vocab->tokens[added->id].text_length;
+    if ((added->flags & MLX_ADDED_NORMALIZED) == normalized) bytes += added->length;
   }
   MLX_TRY(mlx_budget_take(reader->budget, mlx_trie_memory(bytes)));
   MLX_TRY(mlx_added_set_create(bytes, vocab->seed, set));
   for (size_t i = 0; i < tokenizer->added_count; ++i) {
     const mlx_added_token_t *added = &tokenizer->added[i];
-    const char *text = added->normalized_text ? added->normalized_text : vocab->tokens[added->id].text;
-    size_t length = added->normalized_text ? added->normalized_length : vocab->tokens[added->id].text_length;
-    if (added->normalized != normalized) continue;
-    if (!mlx_added_set_add(set, text, length, (int32_t)i)) {
+    if ((added->flags & MLX_ADDED_NORMALIZED) != normalized) continue;
+    if (!mlx_added_set_add(set, vocab->arena + added->text, added->length, (int32_t)i)) {
       return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED,
                                        mlx_field_index(path, "added_tokens", i),
                                        "has the same normalized text as another added token");
@@ -529,26 +563,32 @@ static mlx_status_t fill_added_set(const model_reader_t *reader, bool normalized
   return mlx_added_set_finish(set);
 }
 
+mlx_status_t mlx_tokenizer_create_word_regex(mlx_tokenizer_t *tokenizer) {
+  uint32_t flags = 0;
+  for (size_t i = 0; i < tokenizer->added_count; ++i) flags |= tokenizer->added[i].flags;
+  return flags & MLX_ADDED_SINGLE_WORD
+             ? mlx_regex_create(word_pattern, sizeof word_pattern - 1, &tokenizer->word_regex)
+             : NULL;
+}
+
 static mlx_status_t read_added_tokens(model_reader_t *reader) {
   char path[MLX_PATH_SIZE];
   mlx_tokenizer_t *tokenizer = reader->tokenizer;
   size_t index, max;
   yyjson_val *object;
   int32_t highest = -1;
-  bool any_single_word = false;
   MLX_TRY(mlx_alloc(yyjson_arr_size(reader->added), sizeof *tokenizer->added, &tokenizer->added));
   yyjson_arr_foreach(reader->added, index, max, object) {
     mlx_added_token_t *added = &tokenizer->added[tokenizer->added_count++];
     MLX_TRY(read_added_token(reader, object, mlx_field_index(path, "added_tokens", index), highest, added));
     if (added->id > highest) highest = added->id;
-    any_single_word |= added->single_word;
   }
-  for (size_t i = 0; i < tokenizer->added_count; ++i) set_decoded_text(reader->model, &tokenizer->added[i]);
+  for (size_t i = 0; i < tokenizer->added_count; ++i)
+    skip_normalized(&reader->model->vocab, &tokenizer->added[i]);
   skip_duplicates(reader->model);
-  MLX_TRY(fill_added_set(reader, false, &tokenizer->raw_added));
-  MLX_TRY(fill_added_set(reader, true, &tokenizer->normalized_added));
-  return any_single_word ? mlx_regex_create(word_pattern, sizeof word_pattern - 1, &tokenizer->word_regex)
-                         : NULL;
+  MLX_TRY(fill_added_set(reader, 0, &tokenizer->raw_added));
+  MLX_TRY(fill_added_set(reader, MLX_ADDED_NORMALIZED, &tokenizer->normalized_added));
+  return mlx_tokenizer_create_word_regex(tokenizer);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -567,19 +607,19 @@ mlx_status_t mlx_tokenizer_read_kind(const mlx_json_t *json, mlx_tokenizer_t *to
 static mlx_status_t allocate_vocab(model_reader_t *reader) {
   mlx_vocab_t *vocab = &reader->model->vocab;
   bool is_array = reader->model->kind == MLX_MODEL_UNIGRAM;
-  size_t bytes = 0, arena_size = 0;
+  size_t bytes = 0, *arena = &reader->arena_capacity;
   MLX_TRY(mlx_field_container(reader->json, "model.vocab", reader->vocab, is_array));
   reader->vocab_count = is_array ? yyjson_arr_size(reader->vocab) : yyjson_obj_size(reader->vocab);
   MLX_TRY(measure(reader, &bytes, &vocab->size));
-  if (bytes >= UINT32_MAX / 2 || !mlx_mul(bytes, 2, &arena_size)) {
+  if (bytes >= UINT32_MAX / 2 || !mlx_mul(bytes, 2, arena)) {
     return mlx_tokenizer_field_error(reader->json, MLX_UNSUPPORTED, "model.vocab", "is larger than 2 GB");
   }
   const size_t texts = reader->vocab_count + yyjson_arr_size(reader->added);
   // The index has up to 4 slots for each text. No overflow: all counts are below the size of the file.
-  MLX_TRY(mlx_budget_take(
-      reader->budget, arena_size + vocab->size * sizeof *vocab->tokens + 4 * texts * sizeof *vocab->slots));
+  MLX_TRY(mlx_budget_take(reader->budget,
+                          *arena + vocab->size * sizeof *vocab->tokens + 4 * texts * sizeof *vocab->slots));
   MLX_TRY(mlx_alloc(vocab->size, sizeof *vocab->tokens, &vocab->tokens));
-  MLX_TRY(mlx_alloc(arena_size, 1, &vocab->arena));
+  MLX_TRY(mlx_alloc(*arena, 1, &vocab->arena));
   return mlx_vocab_create_index(vocab, texts);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "tokenizer/fields.h"
+#include "unicode/character.h"
 
 #define MAX_STEPS 64
 #define MAX_CONTENT 1024  // bytes of a replacement; limits how much a text can grow

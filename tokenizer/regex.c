@@ -159,7 +159,8 @@ mlx_status_t mlx_regex_scan(mlx_regex_scanner_t *scanner, mlx_regex_t regex, con
       continue;
     }
     if (start > done) MLX_TRY(fn(user, text + done, start - done, false));
-    MLX_TRY(fn(user, text + start, end - start, true));
+    if (!scanner->stopped) MLX_TRY(fn(user, text + start, end - start, true));
+    if (scanner->stopped) return NULL;
     done = from = last_end = end;
   }
   return done < length ? fn(user, text + done, length - done, false) : NULL;

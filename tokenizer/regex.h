@@ -24,6 +24,7 @@ typedef struct mlx_regex_scanner {
   OnigRegion *region;
   OnigMatchParam *limits;
   mlx_budget_t *budget;  // borrowed
+  bool stopped;          // set by a callback: the scan ends after it
 } mlx_regex_scanner_t;
 
 // |budget| must outlive the scanner. Release with mlx_regex_scanner_end.
@@ -32,8 +33,8 @@ void mlx_regex_scanner_end(mlx_regex_scanner_t *scanner);
 
 // Receives one stretch of text: a match, or the text between two matches.
 typedef mlx_status_t (*mlx_regex_match_fn_t)(void *user, const char *text, size_t length, bool is_match);
-// Calls |fn| for every match of |regex| and every stretch between matches, in order. Together they are
-// |text|.
+// Calls |fn| for every match of |regex| and every stretch between matches, in order, until it sets |stopped|.
+// Together they are |text|.
 mlx_status_t mlx_regex_scan(mlx_regex_scanner_t *scanner, mlx_regex_t regex, const char *text, size_t length,
                             mlx_regex_match_fn_t fn, void *user) MLX_MUST_USE;
 

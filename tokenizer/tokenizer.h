@@ -35,6 +35,36 @@ void mlx_tokenizer_free(mlx_tokenizer_t *tokenizer);  // NULL is fine
 mlx_status_t mlx_tokenizer_encode(const mlx_tokenizer_t *tokenizer, const char *text, size_t length,
                                   bool add_special, int32_t **out_ids, size_t *out_count) MLX_MUST_USE;
 
+// The same for a text that is useless if it has more than |limit| ids. Then *|out_ids| is NULL, *|out_count|
+// is more than |limit| and at most the number of ids, and the work does not grow with the rest of the text:
+// most tokenizers see from its length that it has too many, and others stop when they have them.
+mlx_status_t mlx_tokenizer_encode_within(const mlx_tokenizer_t *tokenizer, const char *text, size_t length,
+                                         bool add_special, size_t limit, int32_t **out_ids,
+                                         size_t *out_count) MLX_MUST_USE;
+
+// The same with the post-processor's tokens, for a text that is cut to |limit| ids: of a longer one, its
+// first ids between the post-processor's tokens. |limit| must have room for these.
+mlx_status_t mlx_tokenizer_encode_cut(const mlx_tokenizer_t *tokenizer, const char *text, size_t length,
+                                      size_t limit, int32_t **out_ids, size_t *out_count) MLX_MUST_USE;
+
+typedef struct mlx_text_view {
+  const char *text;
+  size_t length;
+} mlx_text_view_t;
+// The ids of a pair of texts with the post-processor's tokens for pairs. If they are more than |limit|, the
+// longer text is cut first, as Hugging Face's strategy longest_first does it. |type_step| is added to the ids
+// of tokens with type 1, and all ids must be below it; 0: types have no effect. Fails if the file has no
+// template for pairs.
+mlx_status_t mlx_tokenizer_encode_pair(const mlx_tokenizer_t *tokenizer, mlx_text_view_t first,
+                                       mlx_text_view_t second, size_t limit, int32_t type_step,
+                                       int32_t **out_ids, size_t *out_count) MLX_MUST_USE;
+
+// Appends |text| to |out|, with a mark before each special token that it spells (tokenizer/plain_marks.h).
+// Then mlx_tokenizer_encode reads them as text; it removes the marks. Added tokens that are not special, such
+// as <think> of some models, stay tokens, as with Hugging Face's split_special_tokens and llama.cpp.
+mlx_status_t mlx_tokenizer_mark(const mlx_tokenizer_t *tokenizer, const char *text, size_t length,
+                                mlx_text_t *out) MLX_MUST_USE;
+
 // Decodes |count| ids to NUL-terminated UTF-8. *|out_length| (may be NULL) does not count the NUL. Ids
 // without a token decode to nothing, and so do special tokens with |skip_special|. Bytes that are not UTF-8
 // become U+FFFD.

@@ -113,6 +113,34 @@ static void check_decoding(const mlx_tokenizer_t *tokenizer, const int32_t *ids,
   mlx_free(text);
 }
 
+// A marked text can be encoded and decoded like any other.
+static void check_marked(const mlx_tokenizer_t *tokenizer, const char *text, size_t length) {
+  mlx_text_t marked = {0};
+  int32_t *ids = NULL;
+  size_t count = 0;
+  mlx_status_t status = mlx_tokenizer_mark(tokenizer, text, length, &marked);
+  if (!status) status = mlx_tokenizer_encode(tokenizer, marked.data, marked.length, false, &ids, &count);
+  if (!status) check_decoding(tokenizer, ids, count, false);
+  mlx_status_free(status);
+  mlx_text_clear(&marked);
+  mlx_free(ids);
+}
+
+// A text with |total| ids, encoded with limits of as many and of fewer.
+static void check_limit(const mlx_tokenizer_t *tokenizer, const char *text, size_t length, size_t total) {
+  for (size_t limit = total / 2;; limit = total) {
+    int32_t *ids;
+    size_t count;
+    mlx_status_t status =
+        mlx_tokenizer_encode_within(tokenizer, text, length, length & 1, limit, &ids, &count);
+    if (!status && (limit < total ? ids || count <= limit || count > total : !ids || count != total))
+      __builtin_trap();
+    mlx_status_free(status);
+    mlx_free(ids);
+    if (limit == total) return;
+  }
+}
+
 static void check_text(const mlx_tokenizer_t *tokenizer, const uint8_t *text, size_t length) {
   int32_t *ids, bytes[MAX_FUZZ_TEXT];
   size_t count;
@@ -120,7 +148,9 @@ static void check_text(const mlx_tokenizer_t *tokenizer, const uint8_t *text, si
   mlx_status_t status = mlx_tokenizer_encode(tokenizer, (const char *)text, length, length & 1, &ids, &count);
   mlx_status_free(status);
   if (!status) check_decoding(tokenizer, ids, count, false);
+  if (!status && count) check_limit(tokenizer, (const char *)text, length, count);
   mlx_free(ids);
+  check_marked(tokenizer, (const char *)text, length);
   for (size_t i = 0; i < length; ++i) bytes[i] = text[i] - 1;
   check_decoding(tokenizer, bytes, length, true);
 }

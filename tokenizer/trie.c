@@ -44,3 +44,9 @@ void mlx_trie_free(mlx_trie_t *trie) {
   mlx_free(trie->ends);
   *trie = (mlx_trie_t){0};
 }
+
+bool mlx_trie_is_valid(const mlx_trie_t *trie, size_t limit) {
+  bool valid = trie->nodes && mlx_pair_map_is_valid(&trie->edges, trie->nodes);
+  for (size_t i = 0; i < trie->nodes && valid; ++i) valid = trie->ends[i] < (int64_t)limit;
+  return valid;
+}

@@ -23,5 +23,7 @@ mlx_status_t mlx_trie_shrink(mlx_trie_t *trie) MLX_MUST_USE;
 // Follows the edge |byte|. Returns false, and leaves the node unchanged, if there is none.
 bool mlx_trie_step(const mlx_trie_t *trie, uint32_t *inout_node, char byte);
 void mlx_trie_free(mlx_trie_t *trie);
+// Checks a trie from an image: true if every node is in range and every key's value is below |limit|.
+bool mlx_trie_is_valid(const mlx_trie_t *trie, size_t limit);
 
 #endif  // MLXCEL_TOKENIZER_TRIE_H_

@@ -6,7 +6,7 @@
 #include "tokenizer/unigram.h"
 
 #include "base/memory.h"
-#include "tokenizer/unicode.h"
+#include "unicode/utf8.h"
 
 // The best segmentation of the text before one byte offset.
 struct mlx_lattice_node {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/encoding.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/memory.h"
@@ -18,22 +19,10 @@
 // The helper protocol's answer if it has no entry for a host.
 #define UNKNOWN_HOST "credentials not found in native keychain"
 
-static void put_base64(mlx_text_t *out, const char *bytes, size_t length) {
-  static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  for (size_t i = 0; i < length; i += 3) {
-    const size_t left = length - i;
-    const unsigned a = (unsigned char)bytes[i], b = left > 1 ? (unsigned char)bytes[i + 1] : 0,
-                   c = left > 2 ? (unsigned char)bytes[i + 2] : 0;
-    const char four[4] = {digits[a >> 2], digits[(a & 3) << 4 | b >> 4],
-                          left > 1 ? digits[(b & 15) << 2 | c >> 6] : '=', left > 2 ? digits[c & 63] : '='};
-    mlx_text_append(out, four, 4);
-  }
-}
-
 static mlx_status_t encode_pair(const char *user, const char *password, char **out_auth) {
   mlx_text_t pair = {0}, auth = {0};
   mlx_text_printf(&pair, "%s:%s", user, password);
-  if (pair.data) put_base64(&auth, pair.data, pair.length);
+  if (pair.data) mlx_base64_append(&auth, pair.data, pair.length);
   mlx_status_t status = mlx_text_finish(&pair);
   if (!status) status = mlx_text_take(&auth, out_auth, NULL);
   mlx_text_clear(&pair);

@@ -1,5 +1,4 @@
-// HTTP: a client for http and https, built on libcurl. Only http.c and url.c include
-// curl's headers.
+// HTTP: a client for http and https, built on libcurl. Only http.c and url.c include curl's headers.
 //
 // A client keeps its connection between requests. It follows redirects, but never from https to http, and
 // never sends an Authorization header to another host. Proxies come from http_proxy, https_proxy, all_proxy

@@ -18,11 +18,6 @@
 // ----------------------------------------------------------------------------------------------------------
 // References
 
-static bool ends_with(const char *text, const char *end) {
-  const size_t length = strlen(text), tail = strlen(end);
-  return length >= tail && !strcasecmp(text + length - tail, end);
-}
-
 // If |text| begins with |prefix|, in any case, moves it behind the prefix.
 static bool skip(const char **text, const char *prefix) {
   const size_t length = strlen(prefix);
@@ -59,7 +54,7 @@ static bool trim_address(const char *text, char *out, size_t size) {
 static bool is_other_file(const char *address) {
   char path[2048];
   const bool is_file = strstr(address, "/resolve/") || strstr(address, "/blob/") || strstr(address, "/raw/");
-  return is_file && trim_address(address, path, sizeof path) && !ends_with(path, ".gguf");
+  return is_file && trim_address(address, path, sizeof path) && !mlx_ends_with_nocase(path, ".gguf");
 }
 
 bool mlx_is_hub_ref(const char *text) {
@@ -203,7 +198,7 @@ static const char *base_name(const char *path) {
 
 // A GGUF file with text model weights. "mmproj" files hold a vision projector.
 static bool is_gguf(const char *name) {
-  return ends_with(name, ".gguf") && strncasecmp(base_name(name), "mmproj", 6);
+  return mlx_ends_with_nocase(name, ".gguf") && strncasecmp(base_name(name), "mmproj", 6);
 }
 
 // Length of a GGUF file name without its ending ".gguf" or "-00001-of-00003.gguf". *|out_parts| is 1 for a
@@ -291,8 +286,9 @@ static mlx_status_t choose_gguf(mlx_hub_listing_t *listing, size_t index, const 
   const size_t stem = stem_length(name, &part, &parts);
   for (size_t i = 0; i < listing->count; ++i) {
     mlx_hub_file_t *file = &listing->files[i];
-    if (!ends_with(file->name, ".gguf") || stem_length(file->name, &other_part, &other_parts) != stem ||
-        other_parts != parts || strncmp(file->name, name, stem)) {
+    if (!mlx_ends_with_nocase(file->name, ".gguf") ||
+        stem_length(file->name, &other_part, &other_parts) != stem || other_parts != parts ||
+        strncmp(file->name, name, stem)) {
       continue;
     }
     if (!file->chosen) ++found;
@@ -328,7 +324,7 @@ static mlx_status_t select_named(mlx_hub_listing_t *listing, const char *selecto
   char names[1024];
   for (size_t i = 0; i < listing->count; ++i) {
     if (strcmp(listing->files[i].name, selector)) continue;
-    if (ends_with(selector, ".gguf")) return choose_gguf(listing, i, out_main);
+    if (mlx_ends_with_nocase(selector, ".gguf")) return choose_gguf(listing, i, out_main);
     return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "'%s' is not a GGUF file", selector),
                            "leave out the file name to pull the whole model");
   }
@@ -364,16 +360,29 @@ static bool is_shard(const char *name) {
   return sscanf(name, "model-%5u-of-%5u.safetensors%n", &part, &parts, &used) == 2 && used && !name[used];
 }
 
+// A file of a module of a sentence-transformers directory: "1_Pooling/config.json",
+// "2_Dense/model.safetensors".
+static bool is_module(const char *name) {
+  int used = 0;
+  if (sscanf(name, "%*2[0-9]_%*31[A-Za-z]/%n", &used) || !used) return false;
+  return !strcmp(name + used, "config.json") || !strcmp(name + used, "model.safetensors");
+}
+
 static bool is_companion(const char *name) {
   static const char *const names[] = {
-      "config.json",       "generation_config.json",  "tokenizer.json",    "tokenizer_config.json",
-      "tokenizer.model",   "special_tokens_map.json", "vocab.json",        "merges.txt",
-      "added_tokens.json", "chat_template.jinja",     "chat_template.json"};
+      "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
+      "special_tokens_map.json", "vocab.json", "merges.txt", "added_tokens.json", "chat_template.jinja",
+      "chat_template.json",
+      // of a sentence-transformers directory
+      "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json",
+      "sentence_roberta_config.json", "sentence_distilbert_config.json", "sentence_xlm-roberta_config.json",
+      "sentence_mpnet_config.json"};
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     if (!strcmp(name, names[i])) return true;
   }
+  if (is_module(name)) return true;
   const char *folder = "additional_chat_templates/";
-  return !strncmp(name, folder, strlen(folder)) && ends_with(name, ".jinja");
+  return !strncmp(name, folder, strlen(folder)) && mlx_ends_with_nocase(name, ".jinja");
 }
 
 // Some repositories contain the same weights twice, under different names. Chooses only the names that the
@@ -394,8 +403,8 @@ static size_t choose_safetensors(mlx_hub_listing_t *listing) {
 static mlx_status_t no_weights(const mlx_hub_listing_t *listing) {
   for (size_t i = 0; i < listing->count; ++i) {
     const char *name = listing->files[i].name;
-    if (!ends_with(name, ".bin") && !ends_with(name, ".pth") && !ends_with(name, ".pt") &&
-        !ends_with(name, ".ckpt"))
+    if (!mlx_ends_with_nocase(name, ".bin") && !mlx_ends_with_nocase(name, ".pth") &&
+        !mlx_ends_with_nocase(name, ".pt") && !mlx_ends_with_nocase(name, ".ckpt"))
       continue;
     return mlx_status_hint(
         mlx_error(MLX_UNSUPPORTED, "its weights are in '%s', a pickle file, which can run code when loaded",

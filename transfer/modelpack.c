@@ -4,13 +4,13 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "artifact/tar.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "transfer/download.h"
 #include "transfer/hub.h"
 #include "transfer/oci_cache.h"
@@ -21,11 +21,6 @@
 #define MAX_FILES 4096
 #define PREFIX "application/vnd.cncf.model."
 #define PIECE (1u << 20)  // bytes copied at a time
-
-static bool ends_with(const char *text, const char *end) {
-  const size_t length = strlen(text), tail = strlen(end);
-  return length >= tail && !strcasecmp(text + length - tail, end);
-}
 
 mlx_layer_kind_t mlx_modelpack_layer_kind(const char *media_type) {
   // clang-format off
@@ -66,14 +61,14 @@ mlx_layer_kind_t mlx_modelpack_layer_kind(const char *media_type) {
 
 bool mlx_modelpack_is_compiled(const mlx_oci_document_t *model) {
   for (size_t i = 0; i < model->count; ++i) {
-    if (ends_with(model->items[i].path, ".irpa")) return true;
+    if (mlx_ends_with_nocase(model->items[i].path, ".irpa")) return true;
   }
   return false;
 }
 
 static bool is_pickle(const char *name) {
-  return ends_with(name, ".bin") || ends_with(name, ".pt") || ends_with(name, ".pth") ||
-         ends_with(name, ".ckpt");
+  return mlx_ends_with_nocase(name, ".bin") || mlx_ends_with_nocase(name, ".pt") ||
+         mlx_ends_with_nocase(name, ".pth") || mlx_ends_with_nocase(name, ".ckpt");
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -226,8 +221,8 @@ static mlx_status_t compressed(const mlx_oci_descriptor_t *layer) {
 
 // File name for an unnamed layer whose media type implies one, else "".
 static const char *default_name(const mlx_oci_descriptor_t *layer) {
-  if (ends_with(layer->media_type, ".gguf")) return "model.gguf";
-  return ends_with(layer->media_type, ".safetensors") ? "model.safetensors" : "";
+  if (mlx_ends_with_nocase(layer->media_type, ".gguf")) return "model.gguf";
+  return mlx_ends_with_nocase(layer->media_type, ".safetensors") ? "model.safetensors" : "";
 }
 
 static mlx_status_t add_layer(pull_t *pull, const mlx_oci_descriptor_t *descriptor) {

@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "base/json.h"
+#include "base/json_writer.h"
 #include "base/memory.h"
 
 #define MAX_ITEMS 10000
@@ -218,126 +219,120 @@ void mlx_oci_document_free(mlx_oci_document_t *document) {
 // ----------------------------------------------------------------------------------------------------------
 // Writing. Equal documents must give equal bytes, because a digest names them.
 
-static void put_pair(mlx_text_t *out, const char *comma, const char *key, const char *value) {
-  mlx_text_printf(out, "%s\"%s\": ", comma, key);
-  mlx_text_json_string(out, value, strlen(value));
-}
-
-// Returns the separator for the next pair.
-static const char *put_annotations(mlx_text_t *out, const char *comma,
-                                   const mlx_oci_annotations_t *annotations) {
+static void put_annotations(mlx_json_writer_t *json, const mlx_oci_annotations_t *annotations) {
   char serial[24];
   snprintf(serial, sizeof serial, "%llu", (unsigned long long)annotations->serial);
-  const char *const pairs[][2] = {{TARGET, annotations->target},
-                                  {CPU, annotations->cpu},
-                                  {TAG, annotations->tag},
-                                  {SERIAL, annotations->serial ? serial : ""}};
-  for (size_t i = 0; i < sizeof pairs / sizeof *pairs; ++i) {
-    if (pairs[i][1][0]) put_pair(out, comma, pairs[i][0], pairs[i][1]), comma = ", ";
-  }
-  return comma;
+  if (annotations->target[0]) mlx_json_put_text(json, TARGET, annotations->target);
+  if (annotations->cpu[0]) mlx_json_put_text(json, CPU, annotations->cpu);
+  if (annotations->tag[0]) mlx_json_put_text(json, TAG, annotations->tag);
+  if (annotations->serial) mlx_json_put_text(json, SERIAL, serial);
 }
 
-static void put_descriptor(mlx_text_t *out, const mlx_oci_descriptor_t *d) {
-  put_pair(out, "{", "mediaType", d->media_type);
-  if (d->artifact_type[0]) put_pair(out, ", ", "artifactType", d->artifact_type);
-  put_pair(out, ", ", "digest", d->digest);
-  mlx_text_printf(out, ", \"size\": %llu", (unsigned long long)d->size);
-  const char *comma = ", \"annotations\": {";
-  if (d->path[0]) {
-    put_pair(out, comma, FILEPATH, d->path);
-    put_pair(out, ", ", TITLE, d->path);
-    comma = ", ";
-  }
-  comma = put_annotations(out, comma, &d->annotations);
-  if (d->tag[0]) put_pair(out, comma, REF_NAME, d->tag), comma = ", ";
-  mlx_text_puts(out, comma[2] ? "}" : "}}");
+static bool has_annotations(const mlx_oci_annotations_t *annotations) {
+  return annotations->target[0] || annotations->cpu[0] || annotations->tag[0] || annotations->serial;
 }
 
-static void put_items(mlx_text_t *out, const char *key, const mlx_oci_descriptor_t *items, size_t count) {
-  mlx_text_printf(out, ",\n  \"%s\": [", key);
-  for (size_t i = 0; i < count; ++i) {
-    mlx_text_puts(out, i ? ",\n    " : "\n    ");
-    put_descriptor(out, &items[i]);
+static void put_descriptor(mlx_json_writer_t *json, const char *key, const mlx_oci_descriptor_t *d) {
+  mlx_json_begin_object(json, key, MLX_JSON_ONE_LINE);
+  mlx_json_put_text(json, "mediaType", d->media_type);
+  if (d->artifact_type[0]) mlx_json_put_text(json, "artifactType", d->artifact_type);
+  mlx_json_put_text(json, "digest", d->digest);
+  mlx_json_put_uint(json, "size", d->size);
+  if (d->path[0] || d->tag[0] || has_annotations(&d->annotations)) {
+    mlx_json_begin_object(json, "annotations", MLX_JSON_ONE_LINE);
+    if (d->path[0]) mlx_json_put_text(json, FILEPATH, d->path);
+    if (d->path[0]) mlx_json_put_text(json, TITLE, d->path);
+    put_annotations(json, &d->annotations);
+    if (d->tag[0]) mlx_json_put_text(json, REF_NAME, d->tag);
+    mlx_json_end(json);
   }
-  mlx_text_puts(out, count ? "\n  ]" : "]");
+  mlx_json_end(json);
+}
+
+static void put_items(mlx_json_writer_t *json, const char *key, const mlx_oci_descriptor_t *items,
+                      size_t count) {
+  mlx_json_begin_list(json, key, MLX_JSON_LINES);
+  for (size_t i = 0; i < count; ++i) put_descriptor(json, NULL, &items[i]);
+  mlx_json_end(json);
+}
+
+static void begin_document(mlx_json_writer_t *json, const char *media_type) {
+  mlx_json_begin_object(json, NULL, MLX_JSON_LINES);
+  mlx_json_put_int(json, "schemaVersion", 2);
+  mlx_json_put_text(json, "mediaType", media_type);
 }
 
 void mlx_oci_manifest_write(const mlx_oci_document_t *document, mlx_text_t *out) {
-  mlx_text_puts(out, "{\n  \"schemaVersion\": 2,\n  \"mediaType\": \"" MLX_OCI_MANIFEST "\"");
-  put_pair(out, ",\n  ", "artifactType", document->artifact_type);
-  mlx_text_puts(out, ",\n  \"config\": ");
-  put_descriptor(out, &document->config);
-  put_items(out, "layers", document->items, document->count);
-  if (document->subject.digest[0]) {
-    mlx_text_puts(out, ",\n  \"subject\": ");
-    put_descriptor(out, &document->subject);
-  }
+  mlx_json_writer_t json = {.out = out};
+  begin_document(&json, MLX_OCI_MANIFEST);
+  mlx_json_put_text(&json, "artifactType", document->artifact_type);
+  put_descriptor(&json, "config", &document->config);
+  put_items(&json, "layers", document->items, document->count);
+  if (document->subject.digest[0]) put_descriptor(&json, "subject", &document->subject);
   if (document->annotations.target[0]) {
-    put_annotations(out, ",\n  \"annotations\": {", &document->annotations);
-    mlx_text_puts(out, "}");
+    mlx_json_begin_object(&json, "annotations", MLX_JSON_ONE_LINE);
+    put_annotations(&json, &document->annotations);
+    mlx_json_end(&json);
   }
-  mlx_text_puts(out, "\n}\n");
+  mlx_json_end(&json);
+  mlx_text_puts(out, "\n");
 }
 
 void mlx_oci_index_write(const mlx_oci_descriptor_t *items, size_t count, mlx_text_t *out) {
-  mlx_text_puts(out, "{\n  \"schemaVersion\": 2,\n  \"mediaType\": \"" MLX_OCI_INDEX "\"");
-  put_items(out, "manifests", items, count);
-  mlx_text_puts(out, "\n}\n");
+  mlx_json_writer_t json = {.out = out};
+  begin_document(&json, MLX_OCI_INDEX);
+  put_items(&json, "manifests", items, count);
+  mlx_json_end(&json);
+  mlx_text_puts(out, "\n");
 }
 
 // Writes a parsed value unchanged.
-static void put_value(mlx_text_t *out, yyjson_val *value) {
+static void put_value(mlx_json_writer_t *json, const char *key, yyjson_val *value) {
   size_t length;
   char *text = yyjson_val_write(value, 0, &length);
   if (text)
-    mlx_text_append(out, text, length);
+    mlx_json_put_raw(json, key, text, length);
   else
-    out->failed = true;
+    json->out->failed = true;
   free(text);
 }
 
 // Writes the list without the entries that |descriptor| replaces, then |descriptor| unless it is listed.
-static void put_list_with(mlx_text_t *out, yyjson_val *list, const mlx_oci_document_t *index,
+static void put_list_with(mlx_json_writer_t *json, yyjson_val *list, const mlx_oci_document_t *index,
                           const mlx_oci_descriptor_t *descriptor, const char *tag) {
   yyjson_val *item;
   size_t i, count;
   bool is_listed = false;
-  const char *comma = "";
-  mlx_text_puts(out, "\"manifests\": [");
+  mlx_json_begin_list(json, "manifests", MLX_JSON_LINES);
   yyjson_arr_foreach(list, i, count, item) {
     const mlx_oci_descriptor_t *old = &index->items[i];
     const bool same = !strcmp(old->digest, descriptor->digest);
     if (tag ? !strcmp(old->tag, tag) || (same && !old->tag[0]) : same && !old->tag[0]) continue;
     is_listed = is_listed || (!tag && same);
-    mlx_text_printf(out, "%s\n    ", comma);
-    put_value(out, item);
-    comma = ",";
+    put_value(json, NULL, item);
   }
   mlx_oci_descriptor_t added = *descriptor;
   snprintf(added.tag, sizeof added.tag, "%s", tag ? tag : "");
-  if (!is_listed) mlx_text_printf(out, "%s\n    ", comma), put_descriptor(out, &added);
-  mlx_text_puts(out, "\n  ]");
+  if (!is_listed) put_descriptor(json, NULL, &added);
+  mlx_json_end(json);
 }
 
 static mlx_status_t put_index_with(const mlx_json_t *json, const mlx_oci_document_t *index,
                                    const mlx_oci_descriptor_t *descriptor, const char *tag, mlx_text_t *out) {
+  mlx_json_writer_t writer = {.out = out};
   yyjson_val *list, *key, *value;
   size_t i, count;
   MLX_TRY(mlx_json_need(json, json->root, "manifests", &list));
-  const char *comma = "{\n  ";
+  mlx_json_begin_object(&writer, NULL, MLX_JSON_LINES);
   yyjson_obj_foreach(json->root, i, count, key, value) {
-    mlx_text_puts(out, comma);
-    comma = ",\n  ";
     if (value == list) {
-      put_list_with(out, list, index, descriptor, tag);
+      put_list_with(&writer, list, index, descriptor, tag);
     } else {
-      put_value(out, key);
-      mlx_text_puts(out, ": ");
-      put_value(out, value);
+      put_value(&writer, yyjson_get_str(key), value);
     }
   }
-  mlx_text_puts(out, "\n}\n");
+  mlx_json_end(&writer);
+  mlx_text_puts(out, "\n");
   return mlx_text_finish(out);
 }
 

@@ -282,7 +282,7 @@ static mlx_status_t has_blob(const char *path, const mlx_oci_descriptor_t *descr
   char hex[MLX_DIGEST_HEX] = "";
   *out_has = false;
   if (stat(path, &info) || !S_ISREG(info.st_mode) || (uint64_t)info.st_size != descriptor->size) return NULL;
-  MLX_TRY(mlx_digest_file(path, hex));
+  MLX_TRY(mlx_digest_file(path, NULL, hex));
   *out_has = !strcmp(hex, descriptor->digest + strlen("sha256:"));
   return NULL;
 }
@@ -294,7 +294,7 @@ static mlx_status_t write_checked(const mlx_blob_t *blob, const char *to) {
   MLX_TRY(mlx_temporary_path(to, &temporary));
   mlx_status_t status = blob->path ? mlx_copy_file(blob->path, temporary)
                                    : mlx_write_file(temporary, blob->bytes, (size_t)blob->descriptor.size);
-  if (!status) status = mlx_digest_file(temporary, hex);
+  if (!status) status = mlx_digest_file(temporary, NULL, hex);
   if (!status) status = compare(blob->path ? blob->path : "the data to push", hex, blob->descriptor.digest);
   if (!status) status = mlx_rename(temporary, to);
   if (status) status = mlx_status_join(status, mlx_remove_tree(temporary));

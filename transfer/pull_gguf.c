@@ -291,5 +291,5 @@ mlx_status_t mlx_pull_gguf(const char *text, const mlx_pull_options_t *options, 
   mlx_status_t status =
       options->output ? pull_to_output(&pull, options->output, out_path) : pull_to_cache(&pull, out_path);
   free_pull(&pull);
-  return status;
+  return mlx_cache_hint(NULL, status);
 }

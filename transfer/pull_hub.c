@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_writer.h"
 #include "base/leftover.h"
 #include "base/memory.h"
 #include "cache/cache.h"
@@ -64,30 +65,33 @@ static mlx_status_t open_entry(const char *text, hub_entry_t *out) {
 
 static mlx_status_t write_record(const hub_entry_t *entry, const mlx_hub_listing_t *listing,
                                  const char *main_file) {
-  mlx_text_t json = {0};
-  mlx_text_printf(&json, "{\n  \"commit\": \"%s\",\n  \"main\": ", listing->commit);
-  mlx_text_json_string(&json, main_file ? main_file : "", main_file ? strlen(main_file) : 0);
-  mlx_text_puts(&json, ",\n  \"files\": [");
-  const char *comma = "";
+  mlx_text_t text = {0};
+  mlx_json_writer_t json = {.out = &text};
+  mlx_json_begin_object(&json, NULL, MLX_JSON_LINES);
+  mlx_json_put_text(&json, "commit", listing->commit);
+  mlx_json_put_text(&json, "main", main_file ? main_file : "");
+  mlx_json_begin_list(&json, "files", MLX_JSON_LINES);
   for (size_t i = 0; i < listing->count; ++i) {
     const mlx_hub_file_t *file = &listing->files[i];
     if (!file->chosen) continue;
-    mlx_text_printf(&json, "%s\n    {\"name\": ", comma);
-    mlx_text_json_string(&json, file->name, strlen(file->name));
-    mlx_text_printf(&json, ", \"size\": %llu}", (unsigned long long)file->size);
-    comma = ",";
+    mlx_json_begin_object(&json, NULL, MLX_JSON_ONE_LINE);
+    mlx_json_put_text(&json, "name", file->name);
+    mlx_json_put_uint(&json, "size", file->size);
+    mlx_json_end(&json);
   }
-  mlx_text_puts(&json, "\n  ]\n}\n");
+  mlx_json_end(&json);
+  mlx_json_end(&json);
+  mlx_text_puts(&text, "\n");
   char *folder = NULL;
-  mlx_status_t status = mlx_text_finish(&json);
+  mlx_status_t status = mlx_text_finish(&text);
   if (!status) status = mlx_folder_of(entry->record, &folder);
   if (!status) status = mlx_make_dirs(folder, 0755);
   if (!status) {
     mlx_leftover_remove_in(folder);
-    status = mlx_write_file(entry->record, json.data, json.length);
+    status = mlx_write_file(entry->record, text.data, text.length);
   }
   mlx_free(folder);
-  mlx_text_clear(&json);
+  mlx_text_clear(&text);
   return status;
 }
 
@@ -179,7 +183,7 @@ mlx_status_t mlx_pull_hub_find(const char *ref, char **out_path) {
   MLX_TRY(open_entry(ref, &entry));
   mlx_status_t status = find_pulled(&entry, out_path);
   free_entry(&entry);
-  return status;
+  return mlx_cache_hint(NULL, status);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -210,6 +214,10 @@ static void free_pull(pull_t *pull) {
   mlx_free(pull->folder);
   mlx_free(pull->staging);
 }
+
+#define NO_NETWORK                                                                                        \
+  "check the network and the proxies in http_proxy and https_proxy; HF_ENDPOINT selects a mirror of the " \
+  "hub; the models of `mlxcel list` run without a network"
 
 // Adds a hint to an HTTP error.
 static mlx_status_t hint_access(const pull_t *pull, mlx_status_t status, long http_status) {
@@ -242,6 +250,7 @@ static mlx_status_t get_listing(pull_t *pull) {
       .url = url.data, .authorization = pull->authorization, .max_bytes = MLX_HUB_MAX_ANSWER};
   if (!status) status = mlx_http_open(&pull->options->http, &http);
   if (!status) status = mlx_http_send(http, &request, &response);
+  if (mlx_status_code(status) == MLX_UNAVAILABLE) status = mlx_status_hint(status, NO_NETWORK);
   if (!status) status = hint_access(pull, mlx_http_check(&request, &response), response.status);
   if (!status)
     status =
@@ -438,5 +447,5 @@ mlx_status_t mlx_pull_hub(const char *text, const mlx_pull_options_t *options, c
     status = fetch_locked(&entry, options, out_path);
   }
   free_entry(&entry);
-  return status;
+  return mlx_cache_hint(NULL, status);
 }

@@ -8,6 +8,7 @@
 #include "artifact/bundle.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "cache/cache.h"
 #include "transfer/download.h"
 #include "transfer/modelpack.h"
 #include "transfer/oci_cache.h"
@@ -481,7 +482,7 @@ mlx_status_t mlx_pull_oci(const char *text, const mlx_pull_oci_options_t *option
   if (mlx_status_code(status) == MLX_INVALID_INPUT &&
       !strstr(mlx_status_message(status), ref.layout ? ref.name : ref.host))
     status = mlx_status_annotate(status, "%s", text);
-  return status;
+  return mlx_cache_hint(NULL, status);
 }
 
 mlx_status_t mlx_pull_oci_find(const char *text, char **out_path) {

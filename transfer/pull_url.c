@@ -228,7 +228,7 @@ static mlx_status_t check_file(const site_t *site) {
   const char *target;
   mlx_status_t status = mlx_bundle_open(site->paths[0], &bundle);
   if (!status) {
-    status = mlx_bundle_check_all(bundle, site->options->report);
+    status = mlx_bundle_check_all(bundle, true, site->options->report);
     if (!status && site->options->target)
       // The file contains all targets, so this only checks that the requested one exists.
       status = choose_target(site->options, mlx_bundle_manifest(bundle), &target);

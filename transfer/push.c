@@ -6,6 +6,7 @@
 
 #include "artifact/bundle.h"
 #include "artifact/minisign.h"
+#include "base/json_writer.h"
 #include "base/memory.h"
 
 #define PARALLEL 4
@@ -78,7 +79,7 @@ static mlx_status_t add_file(push_t *push, const char *name, const char *media_t
   mlx_map_t view;
   if (!file) return mlx_error(MLX_INVALID_INPUT, "the manifest of '%s' does not list '%s'", push->path, name);
   mlx_report_progress(push->options->report, "reading %s", name);
-  MLX_TRY(mlx_bundle_map(push->bundle, name, &view));
+  MLX_TRY(mlx_bundle_map(push->bundle, name, NULL, &view));
   snprintf(digest, sizeof digest, "sha256:%s", file->sha256);
   mlx_oci_descriptor_t *layer = &layers[(*layer_count)++];
   *layer = describe_blob(media_type, digest, view.size);
@@ -99,17 +100,25 @@ static mlx_oci_descriptor_t add_text(push_t *push, const char *media_type, const
 static mlx_status_t write_config(push_t *push) {
   mlx_text_t *out = &push->config;
   const mlx_manifest_t *m = push->manifest;
-  mlx_text_puts(out, "{\n  \"descriptor\": {\"family\": ");
-  mlx_text_json_string(out, m->architecture, strlen(m->architecture));
-  mlx_text_puts(out, ", \"name\": ");
-  mlx_text_json_string(out, m->source, strlen(m->source));
-  mlx_text_puts(
-      out, "},\n  \"config\": {\"architecture\": \"transformer\", \"format\": \"irpa\", \"precision\": ");
-  mlx_text_json_string(out, m->variants[0].dtype, strlen(m->variants[0].dtype));
-  mlx_text_puts(out, "},\n  \"modelfs\": {\"type\": \"layers\", \"diffIds\": [");
-  for (size_t i = 0; i < push->layer_count; ++i)
-    mlx_text_printf(out, "%s\"%s\"", i ? ", " : "", push->layers[i].digest);
-  mlx_text_puts(out, "]}\n}\n");
+  mlx_json_writer_t json = {.out = out};
+  mlx_json_begin_object(&json, NULL, MLX_JSON_LINES);
+  mlx_json_begin_object(&json, "descriptor", MLX_JSON_ONE_LINE);
+  mlx_json_put_text(&json, "family", m->architecture);
+  mlx_json_put_text(&json, "name", m->source);
+  mlx_json_end(&json);
+  mlx_json_begin_object(&json, "config", MLX_JSON_ONE_LINE);
+  mlx_json_put_text(&json, "architecture", "transformer");
+  mlx_json_put_text(&json, "format", "irpa");
+  mlx_json_put_text(&json, "precision", m->variants[0].dtype);
+  mlx_json_end(&json);
+  mlx_json_begin_object(&json, "modelfs", MLX_JSON_ONE_LINE);
+  mlx_json_put_text(&json, "type", "layers");
+  mlx_json_begin_list(&json, "diffIds", MLX_JSON_ONE_LINE);
+  for (size_t i = 0; i < push->layer_count; ++i) mlx_json_put_text(&json, NULL, push->layers[i].digest);
+  mlx_json_end(&json);
+  mlx_json_end(&json);
+  mlx_json_end(&json);
+  mlx_text_puts(out, "\n");
   return mlx_text_finish(out);
 }
 

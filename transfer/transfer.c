@@ -2,9 +2,9 @@
 #include "transfer/transfer.h"
 
 #include <pthread.h>
-#include <time.h>
 
 #include "base/memory.h"
+#include "base/parallel.h"
 
 #define MAX_THREADS 16
 #define TICK 0.2  // seconds between two progress reports
@@ -66,11 +66,7 @@ static void wait_for_workers(worker_pool_t *pool) {
   mlx_meter_begin(&meter, pool->transfer->report, pool->transfer->title, pool->transfer->bytes);
   pthread_mutex_lock(&pool->lock);
   while (pool->working) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += (long)(TICK * 1e9);
-    if (until.tv_nsec >= 1000000000) until.tv_nsec -= 1000000000, ++until.tv_sec;
-    pthread_cond_timedwait(&pool->changed, &pool->lock, &until);
+    mlx_wait_for(&pool->changed, &pool->lock, TICK);
     pthread_mutex_unlock(&pool->lock);
     if (cancelled && atomic_load(cancelled)) atomic_store(&pool->stop, true);
     mlx_meter_show(&meter, atomic_load(&pool->progress));

@@ -64,8 +64,6 @@ static char **take_arguments(int *out_count) {
   return list;
 }
 
-int mlx_posix_main(int argc, char **argv);
-
 #undef main
 int main(void) {
   int count;

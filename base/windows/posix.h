@@ -28,8 +28,9 @@
 // ----------------------------------------------------------------------------------------------------------
 // The program
 
-// start.c has the real main. It passes UTF-8 arguments, with '/' and without ".exe" in argv[0].
+// main.c has the real main. It passes UTF-8 arguments, with '/' and without ".exe" in argv[0].
 #define main mlx_posix_main
+int mlx_posix_main(int argc, char **argv);
 
 #define getenv mlx_posix_getenv  // HOME falls back to USERPROFILE
 char *mlx_posix_getenv(const char *name);

@@ -40,9 +40,13 @@ static wchar_t *with_prefix(wchar_t *path) {
   return whole;
 }
 
+// The file that has this code: the program, or libmlxcel.dll.
 static wchar_t *executable_path(void) {
+  HMODULE module = NULL;
   wchar_t *path = malloc(32768 * sizeof *path);
-  if (path && !GetModuleFileNameW(NULL, path, 32768)) mlx_windows_set_errno();
+  GetModuleHandleExW(GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS | GET_MODULE_HANDLE_EX_FLAG_UNCHANGED_REFCOUNT,
+                     (const wchar_t *)(uintptr_t)executable_path, &module);
+  if (path && !GetModuleFileNameW(module, path, 32768)) mlx_windows_set_errno();
   return path;
 }
 

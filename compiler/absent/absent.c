@@ -8,14 +8,16 @@
 #include "compiler/driver.h"
 #include "compiler/kernels.h"
 #include "compiler/nvrtc.h"
+#include "models/import/format.h"
 #include "models/model.h"
 
 bool mlx_compiler_available(void) { return false; }
 
 const char *mlx_compiler_hint(void) {
-  return "install the full package (without '-runtime' in its name) on any machine and run: mlxcel compile "
-         "MODEL "
-         "--target cpu:portable (or cuda:sm_XX)";
+  return "install the full package: the archive without '-runtime' in its name, the Debian package mlxcel, "
+         "or "
+         "pip install mlxcel[compiler]; or compile on another machine: mlxcel compile MODEL --target "
+         "cpu:portable (or cuda:sm_XX)";
 }
 
 static mlx_status_t no_compiler(void) {
@@ -77,22 +79,6 @@ mlx_status_t mlx_compile(const char *model, const mlx_compile_options_t *options
 
 void mlx_compiled_release(mlx_compiled_t *compiled) { *compiled = (mlx_compiled_t){0}; }
 
-uint64_t mlx_source_weights_size(const mlx_source_weights_t *source) {
-  (void)source;
-  return 0;
-}
-
-uint64_t mlx_source_weights_size_of(const mlx_source_weights_t *source, const char *name) {
-  (void)source, (void)name;
-  return 0;
-}
-
-mlx_status_t mlx_source_weights_read(mlx_source_weights_t *source, int worker, uint64_t offset, size_t length,
-                                     void *out) {
-  (void)source, (void)worker, (void)offset, (void)length, (void)out;
-  return no_compiler();
-}
-
 mlx_status_t mlx_source_weights_check(const mlx_source_weights_t *source) {
   (void)source;
   return no_compiler();
@@ -125,17 +111,32 @@ mlx_status_t mlx_compile_describe_ops(mlx_model_t *model, const char *target, ml
   return no_compiler();
 }
 
+mlx_status_t mlx_compile_describe_launches(mlx_model_t *model, const char *target, mlx_text_t *out) {
+  (void)model, (void)target, (void)out;
+  return no_compiler();
+}
+
 mlx_status_t mlx_compile_chat(const char *model, char **out_json, size_t *out_length) {
   *out_json = NULL;
   *out_length = 0;
   return refuse(model);
 }
 
-mlx_status_t mlx_compile_tokenizer(const char *model, char **out_name, char **out_json, size_t *out_length) {
-  *out_name = *out_json = NULL;
-  *out_length = 0;
+mlx_status_t mlx_model_tokenizer_open(const char *model, mlx_cache_t *cache, mlx_model_tokenizer_t *out) {
+  (void)cache;
+  *out = (mlx_model_tokenizer_t){0};
   return refuse(model);
 }
+
+mlx_status_t mlx_model_tokenizer_read(const mlx_model_tokenizer_t *tokenizer, char **out_json,
+                                      size_t *out_length) {
+  (void)tokenizer;
+  *out_json = NULL;
+  *out_length = 0;
+  return no_compiler();
+}
+
+void mlx_model_tokenizer_close(mlx_model_tokenizer_t *tokenizer) { *tokenizer = (mlx_model_tokenizer_t){0}; }
 
 mlx_status_t mlx_compile_stablehlo(const char *model, const mlx_compile_options_t *options, char **out_text,
                                    size_t *out_length) {
@@ -269,3 +270,14 @@ const mlx_dtype_info_t *mlx_dtype_info(mlx_dtype_t dtype) {
   (void)dtype;
   return &none;
 }
+
+void mlx_weight_format(const mlx_weight_t *weight, char out[MLX_FORMAT_NAME]) {
+  (void)weight;
+  out[0] = 0;
+}
+
+void mlx_format_list_add(mlx_format_list_t *list, const char *name, uint64_t bytes) {
+  (void)list, (void)name, (void)bytes;
+}
+
+void mlx_format_list_sort(mlx_format_list_t *list) { (void)list; }

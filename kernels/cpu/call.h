@@ -6,7 +6,8 @@
 
 #include "../step.h"
 #include "layout.h"
-#include "tiles.h"
+#include "network.h"
+#include "tile_amx.h"
 #include "vector.h"
 
 #define IDLE UINT64_MAX  // ticket value while no call runs; the scratch tensor is initialized to it
@@ -20,6 +21,7 @@ typedef struct control {
   CACHE_LINE_ALIGNED uint32_t present;     // workgroups that run now, less one
   uint32_t returned;                       // workgroups that have returned from this call, less one
   uint32_t tokens, wanted;                 // tokens of this step, and tokens whose logits are wanted
+  uint32_t segments;                       // runs of tokens of one sequence
   uint32_t in_long;                        // rows of long segments: rows 0 to in_long - 1
   uint32_t separate;                       // 1: no row continues another row: all sequences decode
   uint32_t stopped;                        // 1: a burst ends with this step
@@ -64,13 +66,16 @@ typedef struct call {
   control_t *control;
   float *scratch;
   // Of each row. A row is a token; the rows of long segments come first.
-  int32_t *slot_of, *position_of, *id_of;
+  int32_t *slot_of, *position_of, *id_of, *type_of;
+  int32_t *end_of;               // position after the last one of its segment
   int32_t *page_of[PAGE_KINDS];  // pages that take its keys and values
   int32_t *row_of;               // [MLX_CPU_MAX_TOKENS] row of token i of the batch
+  int32_t *segment_at;           // [MLX_CPU_MAX_TOKENS] first row of segment i; ascending
   int32_t *wanted_of;            // [MLX_CPU_MAX_WANTED] row of wanted token i
   float *best;
   // Checked fields of the header of |batch|.
   pages_t pages[PAGE_KINDS];
+  pages_t states;  // |table|: [slot_count][2]
   int slot_count, slot_pages, history_width;
   bool is_burst;
   uint32_t steps, workgroups;
@@ -144,5 +149,8 @@ INLINE v16 load_some(const float *from, int count) {
   for (int i = 0; i < 16; ++i) lanes[i] = i < count ? from[i] : 0;
   return v_load(lanes);
 }
+
+// The call that arguments describe. False if |batch| does not fit the other arguments.
+bool mlx_network_call(const mlx_network_arguments_t *arguments, call_t *out);
 
 #endif  // MLXCEL_KERNELS_CPU_CALL_H_

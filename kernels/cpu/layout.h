@@ -40,8 +40,8 @@
 //
 // panel_format.h has the same formats as a table; graph/dtype.c maps each file type to a format.
 //
-// KV pool: [pool pages][attention layers][KV heads], each the keys and the values of a page. Padded: head_dim
-// rounded up to 16.
+// KV pool: [pool pages][attention layers][KV heads], then states (step.h). A head has the keys and the values
+// of a page. Padded: head_dim rounded up to 16.
 //   F32, F16, BF16  keys [head_dim][16 positions]; values [16 positions][padded]
 //   Q8              keys and values as signed bytes in that order, each followed by 16 scales (f32), one per
 //                   position
@@ -50,6 +50,7 @@
 
 #include <stdint.h>
 
+#include "../activations.h"
 #include "panel_format.h"
 
 #define MLX_CPU_PAGE 16         // positions in a KV page; equals the vector width of the kernel
@@ -58,10 +59,13 @@
 #define MLX_CPU_WORKGROUPS 64   // workgroups of one call: the maximum number of threads
 #define MLX_CPU_MAX_COLUMNS 65536
 #define MLX_CPU_MAX_HEAD_DIM 256
+// Distances of a key and a query, from -(MLX_CPU_MAX_TOKENS - 1) on, and room for a vector after the last.
+#define MLX_CPU_DISTANCES (2 * MLX_CPU_MAX_TOKENS + 32)
+#define MLX_CPU_MAX_TAPS 8  // of a convolution
 #define MLX_CPU_MAX_EXPERTS 1024
 #define MLX_CPU_MAX_USED 64           // experts per token
 #define MLX_CPU_CONTROL_WORDS 128     // 32-bit words at the start of the scratch tensor, for control_t
-#define MLX_CPU_MIN_LONG 8            // tokens of a long segment (product.h)
+#define MLX_CPU_MIN_LONG 8            // tokens of a long segment (products.h)
 #define MLX_CPU_SAMPLERS 8            // wanted tokens that are sampled at the same time
 #define MLX_CPU_SAMPLING_WORDS 11264  // words of mlx_sample_scratch_t (sample_row.h)
 
@@ -91,15 +95,15 @@ typedef struct mlx_program_weight {
   int32_t format, padding;
 } mlx_program_weight_t;
 
-// A value in the scratch tensor: f32 [rows][stride], and the same as bf16 parts (tiles.h) if a product reads
-// it on AMX tiles. Offsets are in 32-bit words.
+// A value in the scratch tensor: f32 [rows][stride], and the same as bf16 parts (tile_amx.h) if a product
+// reads it on AMX tiles. Offsets are in 32-bit words.
 typedef struct mlx_program_buffer {
   int64_t at;      // column 0 of row 0
   int64_t parts;   // 0: no parts
   int32_t stride;  // from one row to the next
   int32_t stores;  // MLX_STORE_*; 0: as MLX_STORE_PLAIN
 } mlx_program_buffer_t;
-// What is stored of a row, which depends on its segment (product.h).
+// What is stored of a row, which depends on its segment (products.h).
 enum {
   MLX_STORE_LONG_PARTS = 1,   // parts of rows of long segments
   MLX_STORE_SHORT_PARTS = 2,  // parts of the other rows
@@ -111,8 +115,10 @@ enum {
 
 typedef enum mlx_instruction_kind {
   // One item.
-  MLX_RUN_LIST,   // lists the tokens of the step
-  MLX_RUN_GROUP,  // mixture of experts: sorts the pairs of token and expert by expert
+  MLX_RUN_LIST,    // lists the tokens of the step
+  MLX_RUN_GROUP,   // mixture of experts: sorts the pairs of token and expert by expert
+  MLX_RUN_SPREAD,  // out [heads][MLX_CPU_DISTANCES] = |weight| [..][heads] by distance: the row of distance
+                   // number k is number k of the floats at |floats|
   // One item per row. Neighbouring instructions of this group share a phase.
   MLX_RUN_EMBED,       // out = row of the table |weight|; op: MLX_INDEX_*
   MLX_RUN_ROPE_TABLE,  // out = cosines, then sines of the |dims| / 2 frequencies at |floats|, times
@@ -121,14 +127,21 @@ typedef enum mlx_instruction_kind {
                        // numbers[0]: eps
   MLX_RUN_MAP,         // out = op(a, b), element by element; op: MLX_MAP_*
   MLX_RUN_PERMUTE,     // out = a with its columns in the order |weight|
+  MLX_RUN_PICK,        // out = |width| columns from |dims| on of each of |heads| heads of |head_dim| columns
   MLX_RUN_ROPE,        // out = a with |dims| values of each head rotated; b: the table; op: 1: adjacent pairs
   MLX_RUN_APPEND,      // stores the keys a and the values b in the KV pool
-  MLX_RUN_ROUTE,       // chooses the experts of a token from the scores a
+  MLX_RUN_ROUTE,       // chooses the experts of a token from the scores a; op: 1: sigmoids; |bias|: of the
+                       // choice; heads, kv_heads: groups of experts, and those of a token; numbers:
+                       // sum_eps, weight_scale
   MLX_RUN_EXPERT_SUM,  // out = weighted sum of the expert outputs a
+  MLX_RUN_POOL,        // out = row |row| of the pool of the rows a of a text; op: MLX_POOL_OF_*
   MLX_RUN_HIDDEN,      // copies a to the argument |hidden|
   MLX_RUN_SAMPLE,      // samples a token, and fills a row of |results|
   // Many items.
   MLX_RUN_ATTEND,          // out = attention of the queries a
+  MLX_RUN_CONVOLVE,        // out = convolution of a with |weight| [width][dims taps] and |bias|; op: 1: SiLU
+  MLX_RUN_DELTA,           // out = gated delta rule of a; b: steps, c: betas; see delta.c
+  MLX_RUN_SCAN,            // out = selective scan of a; b: steps; see scan.c
   MLX_RUN_PRODUCT,         // out = weight times a, with an epilogue. Products with equal |a| share a phase
   MLX_RUN_EXPERT_PRODUCT,  // the same for each pair of token and expert; op: 1: row i of a is pair i
 } mlx_instruction_kind_t;
@@ -139,7 +152,8 @@ typedef enum mlx_rows {
   MLX_ROWS_WANTED,  // one row per wanted token
 } mlx_rows_t;
 
-enum { MLX_INDEX_TOKENS, MLX_INDEX_POSITIONS };
+enum { MLX_INDEX_TOKENS, MLX_INDEX_POSITIONS, MLX_INDEX_TYPES };
+enum { MLX_POOL_OF_MEAN, MLX_POOL_OF_FIRST, MLX_POOL_OF_LAST, MLX_POOL_OF_MAX };
 enum { MLX_NORM_RMS, MLX_NORM_LAYER };
 typedef enum mlx_map_op {
   MLX_MAP_COPY,
@@ -150,35 +164,38 @@ typedef enum mlx_map_op {
   MLX_MAP_CLIP,     // to [-numbers[0], numbers[0]]
   MLX_MAP_GROW,     // a * (1 + numbers[0] * log(1 + floor(position / period))); period: |dims|
   MLX_MAP_SIGMOID,
-  MLX_MAP_SCALE_ROWS,                    // a * b[0]
-  MLX_MAP_BIAS,                          // a + the vector |weight|
-  MLX_MAP_ACTIVATE,                      // act(a); MLX_MAP_ACTIVATE + act
-  MLX_MAP_GATED = MLX_MAP_ACTIVATE + 8,  // act(a) * b; MLX_MAP_GATED + act
+  MLX_MAP_SCALE_ROWS,                     // a * b[0]
+  MLX_MAP_BIAS,                           // a + the vector |weight|
+  MLX_MAP_ACTIVATE,                       // act(a); MLX_MAP_ACTIVATE + act
+  MLX_MAP_GATED = MLX_MAP_ACTIVATE + 32,  // act(a) * b; MLX_MAP_GATED + act
 } mlx_map_op_t;
-// The order of mlx_act_t.
-enum { MLX_RUN_SILU, MLX_RUN_GELU, MLX_RUN_GELU_TANH, MLX_RUN_RELU, MLX_RUN_RELU2, MLX_RUN_NO_ACT };
+#define MLX_RUN_ENUMERATOR(name, text) MLX_RUN_##name,
+enum { MLX_ACTIVATION_TABLE(MLX_RUN_ENUMERATOR) MLX_RUN_NO_ACT };
+#undef MLX_RUN_ENUMERATOR
 
 // Epilogue of a product, applied in this order: + bias, clip to [-clip, clip], act (with |up|: act(value) *
 // (up + up_bias)), * factor, softcap, + b. Numbers that are 0 have no effect.
 typedef struct mlx_instruction {
   int32_t kind, rows, op;
   int32_t width;  // columns of a (product, norm, map); of the table (embed)
-  mlx_program_buffer_t a, b, out;
+  mlx_program_buffer_t a, b, c, out;
   mlx_program_weight_t weight, up, bias, up_bias;
-  float numbers[2];  // attention: scale, softcap
+  float numbers[MLX_ACT_NUMBERS];  // attention: scale, softcap; product: of |act|
   // Products.
   int32_t out_rows;  // of the matrix
   int32_t act;
   int32_t adds;                    // 1: adds b
   int32_t logits;                  // 1: the output is the logits, not |out|
-  float clip, factor, cap, slope;  // experts with a slope: see product.h; |clip| is the limit
+  float clip, factor, cap, slope;  // experts with a slope: see epilogue.c; |clip| is the limit
   // Attention, RoPE, experts.
   int32_t heads, kv_heads, head_dim, dims;
   int32_t window;  // 0: none
   int32_t pages;   // 1: the layer is in the window pages
+  int32_t whole;   // 1: attention of whole texts: see attention.c
+  int32_t span;    // of it: positions before and after that a token sees; 0: all
   int32_t padding;
   int32_t experts, used, sum_to_one;
-  int64_t kv_at;    // byte offset of the layer in its page
+  int64_t kv_at;    // byte offset of the layer in its page; of a recurrent op in a state
   int64_t floats;   // index of its floats
   int64_t routing;  // word offset of the arrays of experts.h
 } mlx_instruction_t;
@@ -192,11 +209,14 @@ typedef struct mlx_program {
   int32_t hidden;     // columns of |hidden|
   int32_t kv_format;  // mlx_kv_format_t
   int32_t tiles;      // 1: use AMX tiles
+  int32_t types;      // of tokens: ID |vocab| + i is token i with type 1, if there are two
+  int32_t padding;
   // 1: multiply quantized weights row by row in segments of any length. A KV cache with fewer bits than f32
   // would amplify the small differences between the ways to multiply.
   int32_t row_by_row;
   int64_t page_bytes;         // of a page of the KV pool
   int64_t window_page_bytes;  // of a window page; 0: there are none
+  int64_t state_bytes;        // of a state; 0: there are none
   // Offsets into the scratch tensor.
   int64_t tokens;    // arrays of call.h: mlx_token_words()
   int64_t best;      // [MLX_CPU_MAX_WANTED][panels of the output head] largest logit of the panel
@@ -213,16 +233,19 @@ static inline int64_t mlx_parts_words(int64_t tokens, int64_t columns) {
 // Words of the arrays that describe the tokens of a step (call.h).
 // The size of |kv| is a multiple of this number of bytes. The kernel gets it as a 32-bit number of such
 // units.
-static inline int64_t mlx_kv_unit(int64_t page_bytes, int64_t window_page_bytes) {
-  while (window_page_bytes) {
-    const int64_t rest = page_bytes % window_page_bytes;
-    page_bytes = window_page_bytes;
-    window_page_bytes = rest;
+static inline int64_t mlx_kv_common(int64_t a, int64_t b) {
+  while (b) {
+    const int64_t rest = a % b;
+    a = b;
+    b = rest;
   }
-  return page_bytes;
+  return a;
+}
+static inline int64_t mlx_kv_unit(int64_t page_bytes, int64_t window_page_bytes, int64_t state_bytes) {
+  return mlx_kv_common(mlx_kv_common(page_bytes, window_page_bytes), state_bytes);
 }
 
-static inline int64_t mlx_token_words(void) { return 6 * MLX_CPU_MAX_TOKENS + MLX_CPU_MAX_WANTED; }
+static inline int64_t mlx_token_words(void) { return 9 * MLX_CPU_MAX_TOKENS + MLX_CPU_MAX_WANTED; }
 
 // Words of the scratch memory of sample_row.h.
 static inline int64_t mlx_sampling_words(int64_t vocab) {

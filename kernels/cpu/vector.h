@@ -1,11 +1,24 @@
 // v16, a vector of sixteen floats: one register with AVX-512, two with AVX2, four with NEON (vector_neon.h)
-// and SSE2 (vector_sse.h). Also exp, sine and cosine; functions.h has the activation functions.
+// and SSE2 (vector_sse.h). Also exp, sine and cosine; activation_functions.h has the others.
 #ifndef MLXCEL_KERNELS_CPU_VECTOR_H_
 #define MLXCEL_KERNELS_CPU_VECTOR_H_
 
 #include <stdint.h>
 
 #define INLINE static inline __attribute__((always_inline))
+#define NOT_INLINE __attribute__((noinline))
+
+// AMX tiles for products in bf16, and instructions for products of codes in integers (vectors.h).
+#if defined(__AMX_BF16__)
+#define HAS_TILES 1
+#else
+#define HAS_TILES 0
+#endif
+#if HAS_TILES && defined(__AVX512VNNI__) && defined(__AVX512VBMI__)
+#define HAS_INTEGERS 1
+#else
+#define HAS_INTEGERS 0
+#endif
 
 #if defined(__aarch64__)
 #include "vector_neon.h"

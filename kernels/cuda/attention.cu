@@ -1,12 +1,16 @@
 // Attention over a paged KV pool of 16-bit numbers, on tensor cores: long segments of a step.
 // attention_f32.cu computes the short ones and stores new tokens in the pool.
 //
+// Not attention_f32.cu with narrower parts. There, all launches give the same bits: keys are added in units
+// that have a softmax and sums of their own, which are then merged, and a tile has queries of all heads that
+// share a KV head. Here a tile has queries of one head, which stay in registers, and a warp has one online
+// softmax, whose sums are the accumulators of all keys. For a bf16 pool and heads of 128 that takes 168
+// registers of a thread; attention_f32.cu takes 255.
+//
 // The kernel is deterministic: one thread writes each element, and sums run in a fixed order. The result of a
 // query does not depend on other segments, nor on the tile it is in.
 //
-// Macros:  NAME (symbol), HEAD_DIM (multiple of 8, up to 256), KV_BF16 or KV_F16 (pool and out), SCALE (of
-//          the scores, positive), SOFTCAP (of the scores; undefined: none), SINKS (1: the kernel has them),
-//          TILES (1: the long tiles of |placed|)
+// Macros:  NAME (symbol), SINKS (1: the kernel has them). attention_config.cuh has the other constants.
 //
 // attend   (q f32 [N, heads*HEAD_DIM] rotated, pool, batch, placed (place.cu), with SINKS also sinks f32
 //           [heads], out 16-bit [N, heads*HEAD_DIM]: only rows of long segments are written; parameters as in
@@ -14,11 +18,7 @@
 //          grid (heads, tiles, 1), block (32*WQ*WK, 1, 1); a tile has 16*WQ tokens
 //          dynamic shared memory  max(WK*KEYS, WQ*WK*8) * PITCH * 8 + WQ*WK*128 bytes
 //          WQ warps divide the queries, 16 each; WK warps divide the keys of a step, KEYS each. The compiler
-//          chooses these macros and computes the launch.
-
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
+//          chooses these numbers and computes the launch.
 
 #include "overlap.cuh"
 
@@ -27,6 +27,7 @@ typedef unsigned long long u64;
 
 // ---- attend ----
 
+constexpr int WQ = config.wq, WK = config.wk, KEYS = config.keys;
 constexpr int THREADS = 32 * WQ * WK;
 constexpr int STEP = WK * KEYS;  // keys of a step
 // Rows in shared memory have WIDTH columns. Those past HEAD_DIM are zero in queries and keys; in values they
@@ -36,33 +37,10 @@ constexpr int PITCH = WIDTH + 8;      // an odd number of 16-byte chunks, so tha
 constexpr int CHUNKS = HEAD_DIM / 8;  // 16-byte chunks of a key
 constexpr int FD = WIDTH / 8;         // fragments of 8 along the head dimension
 constexpr int FK = KEYS / 8;          // fragments of 8 along a warp's keys
-static_assert(HEAD_DIM % 8 == 0 && KEYS % 16 == 0, "shape");
+static_assert(HEAD_DIM % 8 == 0 && KEYS % 16 == 0 && KV_16, "shape");
 
-__device__ __forceinline__ void load_matrices(u32 (&v)[4], u32 from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-               : "r"(from)
-               : "memory");
-}
-
-__device__ __forceinline__ void load_transposed(u32 (&v)[4], u32 from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-               : "r"(from)
-               : "memory");
-}
-
-__device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE
-               ".f32 "
-               "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ void copy_chunk(u32 to, const u16 *from, bool valid) {  // 16 bytes, or zeros
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0)
-               : "memory");
+__device__ __forceinline__ void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  PoolNumber::multiply(d, make_uint4(a[0], a[1], a[2], a[3]), make_uint2(b0, b1));
 }
 
 // Online softmax state of a warp's 16 queries. A lane holds rows lane/4 and lane/4 + 8 ([0] and [1]), and two
@@ -85,14 +63,12 @@ __device__ __forceinline__ void add_keys(Softmax &soft, const u32 (&query)[FD / 
     for (int j = 0; j < FK; j += 2) {  // 16 keys x 16 of the head
       u32 b[4];
       load_matrices(b, keys + ((j * 8 + lane % 8 + lane / 16 * 8) * PITCH + (d * 2 + lane / 8 % 2) * 8) * 2);
-      mma(score[j], query[d], b[0], b[1]);
-      mma(score[j + 1], query[d], b[2], b[3]);
+      multiply(score[j], query[d], b[0], b[1]);
+      multiply(score[j + 1], query[d], b[2], b[3]);
     }
 
-#ifdef SOFTCAP
 #pragma unroll
   for (int i = 0; i < FK * 4; i++) score[i / 4][i % 4] = cap_score(score[i / 4][i % 4]);
-#endif
   // Some query of the warp must not see all keys.
   if (first + KEYS - 1 > own - lane / 4 || first <= own - lane / 4 + 15 - window)
 #pragma unroll
@@ -136,104 +112,41 @@ __device__ __forceinline__ void add_keys(Softmax &soft, const u32 (&query)[FD / 
     for (int f = 0; f < FD; f += 2) {
       u32 b[4];
       load_transposed(b, values + ((j * 8 + lane % 16) * PITCH + (f + lane / 16) * 8) * 2);
-      mma(soft.sum[f], a, b[0], b[1]);
-      mma(soft.sum[f + 1], a, b[2], b[3]);
+      multiply(soft.sum[f], a, b[0], b[1]);
+      multiply(soft.sum[f + 1], a, b[2], b[3]);
     }
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    NAME(const float *__restrict__ q, const u16 *__restrict__ pool, const int *__restrict__ batch,
-         const int *__restrict__ placed,
-#if SINKS
-         const float *__restrict__ sinks,
-#endif
-         u16 *__restrict__ out, int layer, int layers, int before, int share, u32 inverse, int window, int) {
-  start_next_kernel();
-  wait_for_previous_kernel();
-  q = after_wait(q);
-  pool = after_wait(pool);
-  batch = after_wait(batch);
-  placed = after_wait(placed);
-  extern __shared__ __align__(16) unsigned char memory[];
-#if !SINKS
-  const float *sinks = nullptr;
-#endif
-  const u32 stages =
-      (u32)__cvta_generic_to_shared(memory);  // [2 stages][2: keys, values][STEP][PITCH] 16-bit
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, wq = warp % WQ, wk = warp / WQ;
-  const Tile tile = read_tile(placed, blockIdx.y);
-  if (tile.slot < 0) return;
-  const int heads = gridDim.x, kv_head = Share{share, inverse}.divide(blockIdx.x);
-  const Pages pages(batch, tile.slot, {layer, layers, before, Share{share, inverse}.divide(heads)});
-  const int head = blockIdx.x, base = tile.position, first_token = tile.query;  // of the tile, in its segment
-  const int t0 = first_token + wq * 16 + lane / 4;  // this lane's queries: t0 and t0 + 8
-  const int end_token = first_token + 16 * WQ < tile.tokens ? first_token + 16 * WQ : tile.tokens;
-  const int visible = base + end_token;  // keys that the tile sees
-  // The first key that a query of the tile sees, rounded down to a step.
-  const int lowest = base + first_token >= window ? base + first_token - window + 1 : 0,
-            begin = lowest / STEP * STEP;
-
-  auto fill = [&](int first) {  // copies keys and values from `first` on, zeros past the end
-    const u32 stage = stages + first / STEP % 2 * (4 * STEP * PITCH);
-#pragma unroll 4
-    for (int i = threadIdx.x; i < STEP * CHUNKS; i += THREADS) {
-      const int key = i / CHUNKS, chunk = i % CHUNKS;
-      u64 from = 0;
-      const bool valid = first + key < visible && pages.find_key(from, first + key, kv_head);
-      const u16 *source = valid ? pool + from + chunk * 8 : pool;
-      const u32 to = stage + (key * PITCH + chunk * 8) * 2;
-      copy_chunk(to, source, valid);
-      copy_chunk(to + STEP * PITCH * 2, source + (valid ? PAGE * HEAD_DIM : 0), valid);
-    }
-    asm volatile("cp.async.commit_group;" ::: "memory");
-  };
-  if (WIDTH > HEAD_DIM)
-    for (int i = threadIdx.x; i < 2 * STEP; i += THREADS)
-      *(uint4 *)(memory + (i / STEP * 2 * STEP + i % STEP) * PITCH * 2 + HEAD_DIM * 2) = uint4{0, 0, 0, 0};
-  if (begin < visible) fill(begin);
-
-  u32 query[FD / 2][4];
-#pragma unroll
-  for (int d = 0; d < FD / 2; d++)
-#pragma unroll
-    for (int e = 0; e < 4; e++) {  // {t0, t0 + 8} at column 16*d + ..., then 8 columns later
-      const int t = t0 + e % 2 * 8, column = d * 16 + e / 2 * 8 + lane % 4 * 2;
-      const float *from = q + ((u64)(tile.first + t) * heads + head) * HEAD_DIM + column;
-      const float2 pair = t < tile.tokens && column < HEAD_DIM ? *(const float2 *)from : make_float2(0, 0);
-      query[d][e] = narrow(pair.x, pair.y);
-    }
-
-  // Start with a finite peak: a warp that sees no key then has weight zero instead of NaN.
-  Softmax soft = {{}, {NO_SCORE, NO_SCORE}, {0, 0}};
-  for (int first = begin; first < visible; first += STEP) {
-    asm volatile("cp.async.wait_all;" ::: "memory");
-    __syncthreads();  // this stage is filled, and all warps have read the other one
-    if (first + STEP < visible) fill(first + STEP);
-    const u32 keys = stages + first / STEP % 2 * (4 * STEP * PITCH) + wk * KEYS * PITCH * 2;
-    if (first + wk * KEYS <= base + t0 - lane / 4 + 15)
-      add_keys(soft, query, keys, keys + STEP * PITCH * 2, first + wk * KEYS, base + t0, window);
-  }
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-    soft.weight[half] += __shfl_xor_sync(~0u, soft.weight[half], 1);
-    soft.weight[half] += __shfl_xor_sync(~0u, soft.weight[half], 2);
-  }
-
-  auto store = [&](int t, int column, float low, float high, float scale) {
+// The results of a head for the queries of a tile.
+struct Output {
+  u16 *to;
+  Tile tile;
+  int heads, head;
+  // Two numbers of query |t| of the segment.
+  __device__ __forceinline__ void store(int t, int column, float low, float high, float scale) const {
     if (t < tile.tokens && column < HEAD_DIM)
-      *(u32 *)(out + ((u64)(tile.first + t) * heads + head) * HEAD_DIM + column) =
+      *(u32 *)(to + ((u64)(tile.first + t) * heads + head) * HEAD_DIM + column) =
           narrow(low * scale, high * scale);
-  };
-#if WK == 1
-#pragma unroll
-  for (int half = 0; half < 2; half++) {
-    const float scale = final_scale(soft.peak[half], soft.weight[half], sinks, head);
-#pragma unroll
-    for (int f = 0; f < FD; f++)
-      store(t0 + half * 8, f * 8 + lane % 4 * 2, soft.sum[f][half * 2], soft.sum[f][half * 2 + 1], scale);
   }
-#else
+};
+
+// Stores the results of a warp's queries, which begin |below| the first one of the tile. Adds the sums of the
+// warps that divided the keys.
+__device__ __forceinline__ void finish(const Softmax &soft, unsigned char *memory, const Output &out,
+                                       int below, const float *sinks) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, t0 = out.tile.query + below + lane / 4;
+  if constexpr (WK == 1) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const float scale = final_scale(soft.peak[half], soft.weight[half], sinks, out.head);
+#pragma unroll
+      for (int f = 0; f < FD; f++)
+        out.store(t0 + half * 8, f * 8 + lane % 4 * 2, soft.sum[f][half * 2], soft.sum[f][half * 2 + 1],
+                  scale);
+    }
+    return;
+  }
   // The warps that divided the keys store their partial results, which are merged in the order of the warps.
   float *sums = (float *)memory;               // [WK*WQ*16][PITCH]
   float *peaks = sums + WQ * WK * 16 * PITCH;  // [WK*WQ*16]
@@ -261,7 +174,80 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       high += factor * pair.y;
       weight += factor * weights[part];
     }
-    store(first_token + line, column, low, high, final_scale(peak, weight, sinks, head));
+    out.store(out.tile.query + line, column, low, high, final_scale(peak, weight, sinks, out.head));
   }
-#endif
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    NAME(const float *__restrict__ q, const u16 *__restrict__ pool, const int *__restrict__ batch,
+         const int *__restrict__ placed, SINKS_PARAMETER u16 *__restrict__ out, int layer, int layers,
+         int before, int share, u32 inverse, int window, int) {
+  start_next_kernel();
+  wait_for_previous_kernel();
+  q = after_wait(q);
+  pool = after_wait(pool);
+  batch = after_wait(batch);
+  placed = after_wait(placed);
+  extern __shared__ __align__(16) unsigned char memory[];
+  const u32 stages = shared_address(memory);  // [2 stages][2: keys, values][STEP][PITCH] 16-bit
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, wq = warp % WQ, wk = warp / WQ;
+  const Tile tile = read_tile(placed, blockIdx.y);
+  if (tile.slot < 0) return;
+  const int heads = gridDim.x, kv_head = Share{share, inverse}.divide(blockIdx.x);
+  const Pages pages(batch, tile.slot, {layer, layers, before, Share{share, inverse}.divide(heads)});
+  const int head = blockIdx.x, base = tile.position, first_token = tile.query;  // of the tile, in its segment
+  const int t0 = first_token + wq * 16 + lane / 4;  // this lane's queries: t0 and t0 + 8
+  const int end_token = first_token + 16 * WQ < tile.tokens ? first_token + 16 * WQ : tile.tokens;
+  const int visible = base + end_token;  // keys that the tile sees
+  // The first key that a query of the tile sees, rounded down to a step.
+  const int lowest = base + first_token >= window ? base + first_token - window + 1 : 0,
+            begin = lowest / STEP * STEP;
+
+  auto fill = [&](int first) {  // copies keys and values from `first` on, zeros past the end
+    const u32 stage = stages + first / STEP % 2 * (4 * STEP * PITCH);
+#pragma unroll 4
+    for (int i = threadIdx.x; i < STEP * CHUNKS; i += THREADS) {
+      const int key = i / CHUNKS, chunk = i % CHUNKS;
+      u64 from = 0;
+      const bool valid = first + key < visible && pages.find_key(from, first + key, kv_head);
+      const u16 *source = valid ? pool + from + chunk * 8 : pool;
+      const u32 to = stage + (key * PITCH + chunk * 8) * 2;
+      copy_async16(to, source, valid ? 16 : 0);
+      copy_async16(to + STEP * PITCH * 2, source + (valid ? PAGE * HEAD_DIM : 0), valid ? 16 : 0);
+    }
+    commit_copies();
+  };
+  if (WIDTH > HEAD_DIM)
+    for (int i = threadIdx.x; i < 2 * STEP; i += THREADS)
+      *(uint4 *)(memory + (i / STEP * 2 * STEP + i % STEP) * PITCH * 2 + HEAD_DIM * 2) = uint4{0, 0, 0, 0};
+  if (begin < visible) fill(begin);
+
+  u32 query[FD / 2][4];
+#pragma unroll
+  for (int d = 0; d < FD / 2; d++)
+#pragma unroll
+    for (int e = 0; e < 4; e++) {  // {t0, t0 + 8} at column 16*d + ..., then 8 columns later
+      const int t = t0 + e % 2 * 8, column = d * 16 + e / 2 * 8 + lane % 4 * 2;
+      const float *from = q + ((u64)(tile.first + t) * heads + head) * HEAD_DIM + column;
+      const float2 pair = t < tile.tokens && column < HEAD_DIM ? *(const float2 *)from : make_float2(0, 0);
+      query[d][e] = narrow(pair.x, pair.y);
+    }
+
+  // Start with a finite peak: a warp that sees no key then has weight zero instead of NaN.
+  Softmax soft = {{}, {NO_SCORE, NO_SCORE}, {0, 0}};
+  for (int first = begin; first < visible; first += STEP) {
+    wait_all_copies();
+    __syncthreads();  // this stage is filled, and all warps have read the other one
+    if (first + STEP < visible) fill(first + STEP);
+    const u32 keys = stages + first / STEP % 2 * (4 * STEP * PITCH) + wk * KEYS * PITCH * 2;
+    if (first + wk * KEYS <= base + t0 - lane / 4 + 15)
+      add_keys(soft, query, keys, keys + STEP * PITCH * 2, first + wk * KEYS, base + t0, window);
+  }
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    soft.weight[half] += __shfl_xor_sync(~0u, soft.weight[half], 1);
+    soft.weight[half] += __shfl_xor_sync(~0u, soft.weight[half], 2);
+  }
+
+  finish(soft, memory, Output{out, tile, heads, head}, wq * 16, sinks);
 }

@@ -1,33 +1,32 @@
 // append: stores keys and values of new tokens in the KV pool (attention_pages.cuh).
 //
-// Macros:  NAME, HEAD_DIM, TURN (1: applies RoPE to q and k), ROTARY (numbers of a head that RoPE rotates;
-//          undefined: all), ADJACENT (1: RoPE pairs number 2i with 2i + 1; undefined: i with i + ROTARY/2),
-//          HEAD_NORM_EPS (q and k are normalized before RoPE; undefined: not), BIAS (1: biases are added
-//          before all else; undefined: not)
+// Macros:  NAME, and 0 or 1 for parameters that the kernel may have: BIAS (biases are added before all
+//          else), HEAD_NORM (q and k are normalized before RoPE), TURN (applies RoPE to q and k).
+//          attention_config.cuh has the other constants.
 // Operands q f32 [N, heads, HEAD_DIM], k and v f32 [N, kv_heads, HEAD_DIM]; with BIAS those of q, k and v f32
-//          [heads or kv_heads, HEAD_DIM]; with HEAD_NORM_EPS gains of q and k f32 [HEAD_DIM]; with TURN
+//          [heads or kv_heads, HEAD_DIM]; with HEAD_NORM gains of q and k f32 [HEAD_DIM]; with TURN
 //          cosine and sine f32 [N, ROTARY/2]; batch (kernels/step.h); pool in/out; rotated q f32, without
 //          TURN a copy; int layer, layers, before (Layer), heads, kv_heads; with BIAS the sum of 1 if q has a
 //          bias, 2 if k has one, 4 if v has one: the others are not read
 // Launch   grid (ceil((heads + 2 * kv_heads) * HEAD_DIM / 1024), N, 1), block (128, 1, 1), no dynamic shared
 //          memory. Rows of padding tokens are not written.
 
-#ifndef ROTARY
-#define ROTARY HEAD_DIM
-#endif
-#ifndef ADJACENT
-#define ADJACENT 0
-#endif
-#ifndef BIAS
-#define BIAS 0
-#endif
+#pragma once
 
-#ifdef KV_Q8
-// Keys or values of a page and head in an 8-bit pool: PAGE rows of HEAD_DIM signed codes, then PAGE f32
-// scales. |key| is the offset that Pages::find_key gives, |what| is 0 for the key and 1 for the value.
-struct Row8 {
+#include "attention_pages.cuh"
+#include "overlap.cuh"
+
+constexpr int ROTARY = config.rotary ? config.rotary : HEAD_DIM;
+// The names of parameters that the kernel may not have. A parameter hides its name here.
+constexpr const float *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *q_gain = nullptr,
+                      *k_gain = nullptr, *cosine = nullptr, *sine = nullptr;
+constexpr int biased = 0;
+
+// A key or a value of the pool. |key| is the offset that Pages::find_key gives. Keys or values of a page and
+// head in an 8-bit pool are PAGE rows of HEAD_DIM signed codes, then PAGE f32 scales.
+struct PoolRow {
   u64 key;
-  int what;
+  int what;  // 0: the key, 1: the value
   __device__ __forceinline__ u64 block() const {
     return (key / (PAGE * HEAD_DIM) + what) * (PAGE * (HEAD_DIM + 4));
   }
@@ -45,7 +44,6 @@ __device__ __forceinline__ u32 codes_of(float4 f, float inverse) {
   return (u32)(__float2int_rn(f.x * inverse) & 255) | (u32)(__float2int_rn(f.y * inverse) & 255) << 8 |
          (u32)(__float2int_rn(f.z * inverse) & 255) << 16 | (u32)(__float2int_rn(f.w * inverse) & 255) << 24;
 }
-#endif
 
 __device__ __forceinline__ float4 rotate4(float4 a, float4 c, float4 b, float4 s) {
   return make_float4(rotate(a.x, c.x, b.x, s.x), rotate(a.y, c.y, b.y, s.y), rotate(a.z, c.z, b.z, s.z),
@@ -73,7 +71,6 @@ struct Head {
   }
 };
 
-#if ADJACENT || ROTARY != HEAD_DIM
 // RoPE of the four numbers |v| that start at |at|. The number that one is paired with may be another
 // thread's.
 __device__ __forceinline__ float4 rotate_any(const Head &head, float4 v, int at, const float *cosine,
@@ -86,20 +83,13 @@ __device__ __forceinline__ float4 rotate_any(const Head &head, float4 v, int at,
     const int nth = at + i;
     to[i] = from[i];
     if (nth >= ROTARY) continue;
-#if ADJACENT
-    const bool first = i % 2 == 0;
-    const int pair = nth / 2;
-    const float other = from[i ^ 1];
-#else
-    const bool first = nth < PAIRS;
-    const int pair = first ? nth : nth - PAIRS;
-    const float other = head.load(first ? nth + PAIRS : pair);
-#endif
+    const bool first = config.adjacent ? i % 2 == 0 : nth < PAIRS;
+    const int pair = config.adjacent ? nth / 2 : first ? nth : nth - PAIRS;
+    const float other = config.adjacent ? from[i ^ 1] : head.load(first ? nth + PAIRS : pair);
     to[i] = rotate(from[i], cosine[pair], first ? -other : other, sine[pair]);
   }
   return make_float4(to[0], to[1], to[2], to[3]);
 }
-#endif
 
 // Four numbers of a head's lower half, starting at |at|, and four of the upper half: RoPE of whole heads
 // pairs them. |cosine| and |sine| are those of the token; NULL: no rotation.
@@ -111,27 +101,45 @@ __device__ __forceinline__ Pair4 load_rotated(const Head &head, int at, const fl
   constexpr int HALF = HEAD_DIM / 2;
   const float4 low = head.load4(at), high = head.load4(HALF + at);
   if (!cosine) return {low, high};
-#if ADJACENT || ROTARY != HEAD_DIM
-  return {rotate_any(head, low, at, cosine, sine), rotate_any(head, high, HALF + at, cosine, sine)};
-#else
+  if constexpr (config.adjacent || ROTARY != HEAD_DIM)
+    return {rotate_any(head, low, at, cosine, sine), rotate_any(head, high, HALF + at, cosine, sine)};
   const float4 c = *(const float4 *)(cosine + at), s = *(const float4 *)(sine + at);
   return {rotate4(low, c, make_float4(-high.x, -high.y, -high.z, -high.w), s), rotate4(high, c, low, s)};
-#endif
 }
 
-#ifdef HEAD_NORM_EPS
 // The threads of a head, consecutive lanes of a warp, have the numbers |v| each.
 __device__ __forceinline__ float head_factor(const Pair4 &v) {
   constexpr int LANES = HEAD_DIM / 8;
-  static_assert(LANES <= 32 && (LANES & LANES - 1) == 0, "a power of two");
+  static_assert(!HEAD_NORM || (LANES <= 32 && (LANES & LANES - 1) == 0), "a power of two");
   const u32 mask = (LANES == 32 ? ~0u : (1u << LANES % 32) - 1) << (threadIdx.x % 32 & ~(LANES - 1));
   float sum = (v.low.x * v.low.x + v.low.y * v.low.y) + (v.low.z * v.low.z + v.low.w * v.low.w);
   sum += (v.high.x * v.high.x + v.high.y * v.high.y) + (v.high.z * v.high.z + v.high.w * v.high.w);
 #pragma unroll
   for (int i = LANES / 2; i; i /= 2) sum += __shfl_xor_sync(mask, sum, i);
-  return 1 / sqrtf(sum / HEAD_DIM + HEAD_NORM_EPS);
+  return 1 / sqrtf(sum / HEAD_DIM + config.head_norm_eps);
 }
-#endif
+
+// Stores the numbers of |pair|, which start at |at|. T is pool_t.
+template <typename T>
+__device__ __forceinline__ void store_pair(T *pool, PoolRow to, const Pair4 &pair, int at, const Head &source,
+                                           const float *cosine, const float *sine) {
+  constexpr int HALF = HEAD_DIM / 2;
+  if constexpr (KV_Q8) {
+    float largest = 0;
+    for (int i = 0; i < HALF; i += 4) {
+      const Pair4 other = load_rotated(source, i, cosine, sine);
+      largest = fmaxf(largest, fmaxf(largest4(other.low), largest4(other.high)));
+    }
+    const float inverse = largest > 0 ? 127 / largest : 0;
+    *(u32 *)(pool + to.codes() + at) = codes_of(pair.low, inverse);
+    *(u32 *)(pool + to.codes() + HALF + at) = codes_of(pair.high, inverse);
+    if (at == 0) *(float *)(pool + to.scale()) = largest / 127;
+  } else {
+    const u64 first = to.key + ((to.what ? PAGE * HEAD_DIM : 0) + at);
+    store4(pool + first, pair.low);
+    store4(pool + first + HALF, pair.high);
+  }
+}
 
 // A thread processes the numbers of one Pair4.
 extern "C" __global__ void __launch_bounds__(128)
@@ -139,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(128)
 #if BIAS
          const float *__restrict__ q_bias, const float *__restrict__ k_bias, const float *__restrict__ v_bias,
 #endif
-#ifdef HEAD_NORM_EPS
+#if HEAD_NORM
          const float *__restrict__ q_gain, const float *__restrict__ k_gain,
 #endif
 #if TURN
@@ -158,10 +166,8 @@ extern "C" __global__ void __launch_bounds__(128)
   k = after_wait(k);
   v = after_wait(v);
   batch = after_wait(batch);
-#if TURN
-  cosine = after_wait(cosine);
-  sine = after_wait(sine);
-#endif
+  const float *cosines = nullptr, *sines = nullptr;
+  if constexpr (TURN) cosines = after_wait(cosine), sines = after_wait(sine);
   constexpr int HALF = HEAD_DIM / 2, QUADS = HALF / 4;  // threads per head
   const int token = blockIdx.y, index = blockIdx.x * 128 + threadIdx.x;
   const int head = index / QUADS, at = index % QUADS * 4;  // heads of a token: q, k and v
@@ -172,45 +178,22 @@ extern "C" __global__ void __launch_bounds__(128)
   const int nth = is_query ? head : value ? head - heads - kv_heads : head - heads;
   const u64 from = ((u64)token * (is_query ? heads : kv_heads) + nth) * HEAD_DIM;
   Head source = {(is_query ? q : value ? v : k) + from, nullptr, nullptr, 1};
-#if BIAS
   if (biased & (is_query ? 1 : value ? 4 : 2))
     source.bias = (is_query ? q_bias : value ? v_bias : k_bias) + nth * HEAD_DIM;
-#endif
-#if TURN
-  const float *c = value ? nullptr : cosine + (u64)token * (ROTARY / 2),
-              *s = value ? nullptr : sine + (u64)token * (ROTARY / 2);
-#else
-  const float *c = nullptr, *s = nullptr;
-#endif
-#ifdef HEAD_NORM_EPS
-  if (!value) {
+  const float *c = !TURN || value ? nullptr : cosines + (u64)token * (ROTARY / 2),
+              *s = !TURN || value ? nullptr : sines + (u64)token * (ROTARY / 2);
+  if (HEAD_NORM && !value) {
     source.factor = head_factor(load_rotated(source, at, nullptr, nullptr));
     source.gain = is_query ? q_gain : k_gain;
   }
-#endif
   const Pair4 pair = load_rotated(source, at, c, s);
   if (is_query) {
     *(float4 *)(rotated + from + at) = pair.low;
     *(float4 *)(rotated + from + HALF + at) = pair.high;
     return;
   }
-  u64 to;
+  u64 key;
   const Pages pages(batch, batch[slots + token], {layer, layers, before, kv_heads});
-  if (!pages.find_key(to, batch[positions + token], nth)) return;
-#ifdef KV_Q8
-  const Row8 row = {to, value};
-  float largest = 0;
-  for (int i = 0; i < HALF; i += 4) {
-    const Pair4 other = load_rotated(source, i, c, s);
-    largest = fmaxf(largest, fmaxf(largest4(other.low), largest4(other.high)));
-  }
-  const float inverse = largest > 0 ? 127 / largest : 0;
-  *(u32 *)(pool + row.codes() + at) = codes_of(pair.low, inverse);
-  *(u32 *)(pool + row.codes() + HALF + at) = codes_of(pair.high, inverse);
-  if (at == 0) *(float *)(pool + row.scale()) = largest / 127;
-#else
-  to += (value ? PAGE * HEAD_DIM : 0) + at;
-  store4(pool + to, pair.low);
-  store4(pool + to + HALF, pair.high);
-#endif
+  if (!pages.find_key(key, batch[positions + token], nth)) return;
+  store_pair(pool, PoolRow{key, value}, pair, at, source, c, s);
 }

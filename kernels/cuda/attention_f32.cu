@@ -13,11 +13,8 @@
 //
 // Sizes of a model other than the size of a head are parameters, so that one image serves many models.
 //
-// Macros:  NAME (symbol), HEAD_DIM (multiple of 8, up to 256), KV_F32, KV_BF16, KV_F16 or KV_Q8 (of the
-//          pool). APPEND (1: the kernel of attention_append.cuh, which has its own macros), else
-//          SCALE (of the scores, positive), OUT_16 (1: the result has the 16-bit type of the pool), SOFTCAP
-//          (of the scores; undefined: none), SINKS (1: the kernel has them), TILES (0: the short tiles of
-//          |placed|, 1: the long ones)
+// Macros:  NAME (symbol), APPEND (1: the kernel of attention_append.cuh, which has its own macros), else
+//          SINKS (1: the kernel has them), SPLIT (cluster.cuh). attention_config.cuh has the other constants.
 //
 // attend   (q f32 [N, heads*HEAD_DIM] rotated, pool, batch, placed (place.cu), with SINKS also sinks f32
 //           [heads], out f32 or 16-bit [N, heads*HEAD_DIM]: only rows of the tiles are written, and zeros for
@@ -29,44 +26,22 @@
 //          A block has QUERIES queries (token x head, for the heads that share keys): 8, or 16 for each of WQ
 //          warps. WK = THREADS / 32 / WQ groups of warps process a unit each; STAGES units per group are in
 //          shared memory. SPLIT > 1 (sm_90 and later, not sm_12x) divides the units among the blocks of a
-//          cluster, for few queries with a long history. The compiler chooses these macros.
-
-typedef unsigned int u32;
-typedef unsigned long long u64;
-
-#include "overlap.cuh"
-#include "parts.cuh"
-
-#include "attention_pages.cuh"
+//          cluster, for few queries with a long history. The compiler chooses these numbers.
 
 #if APPEND
 #include "attention_append.cuh"
 #else
+#include "attention_pages.cuh"
 #include "attention_tiles.cuh"
+#include "cluster.cuh"
+#include "overlap.cuh"
+#include "parts.cuh"
 
-#if defined(KV_BF16) || defined(KV_F16)
-__device__ __forceinline__ float2 widen(u32 pair) {
-#ifdef KV_BF16
-  return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
-#else
-  float2 f;
-  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
-      : "=f"(f.x), "=f"(f.y)
-      : "r"(pair));
-  return f;
-#endif
-}
-#endif
+constexpr int QUERIES = config.queries, STEP = config.step, STAGES = config.stages, THREADS = config.threads;
 
 // ---- results ----
 
-#if OUT_16
-typedef unsigned short out_t;
-__device__ __forceinline__ void put4(out_t *to, float4 f) { store4(to, f); }
-#else
-typedef float out_t;
-__device__ __forceinline__ void put4(out_t *to, float4 f) { *(float4 *)to = f; }
-#endif
+using out_t = Select<config.out_16, u16, float>::Type;
 
 // Where results are stored: rows of |width| numbers, or their bf16 parts if |part_rows| is not 0.
 struct Result {
@@ -75,11 +50,8 @@ struct Result {
 };
 // Stores four columns of a token.
 __device__ __forceinline__ void put_result(const Result &to, u32 token, u32 column, float4 f) {
-#if OUT_16
-  put4(to.out + (u64)token * to.width + column, f);
-#else
-  if (!to.part_rows) {
-    put4(to.out + (u64)token * to.width + column, f);
+  if (config.out_16 || !to.part_rows) {
+    store4(to.out + (u64)token * to.width + column, f);
     return;
   }
   u32 low[3], high[3];
@@ -90,7 +62,6 @@ __device__ __forceinline__ void put_result(const Result &to, u32 token, u32 colu
     *part_word(to.out, to.part_rows, i, token, column) = low[i];
     *part_word(to.out, to.part_rows, i, token, column + 2) = high[i];
   }
-#endif
 }
 
 // ---- keys and values in shared memory, as the pool stores them ----
@@ -101,19 +72,12 @@ constexpr int WIDTH = (HEAD_DIM + 15) / 16 * 16;
 // Bytes of a row. Lanes that read together use different banks: rows are padded, or their 16-byte chunks are
 // swapped (SWAPPED).
 constexpr int QUERY_PITCH = WIDTH % 32 ? WIDTH : WIDTH + 16;  // floats
-#if defined(KV_Q8)
-constexpr int KEY_ROW = WIDTH + 16, VALUE_ROW = WIDTH + 16;  // codes, then the scale
-constexpr int BLOCK = PAGE * (HEAD_DIM + 4);                 // keys or values of a page, in bytes
-constexpr bool SWAPPED = false;
-#elif defined(KV_BF16) || defined(KV_F16)
-constexpr int KEY_ROW = 2 * WIDTH + (WIDTH % 32 ? 0 : 32), VALUE_ROW = 2 * (WIDTH + 8);
-constexpr int BLOCK = PAGE * HEAD_DIM * 2;
-constexpr bool SWAPPED = false;
-#else
-constexpr bool SWAPPED = WIDTH % 32 == 0;
-constexpr int KEY_ROW = 4 * WIDTH, VALUE_ROW = 4 * (SWAPPED ? WIDTH : WIDTH + 4);
-constexpr int BLOCK = PAGE * HEAD_DIM * 4;
-#endif
+constexpr bool SWAPPED = config.kv == Dtype::F32 && WIDTH % 32 == 0;
+constexpr int KEY_ROW = KV_Q8   ? WIDTH + 16  // codes, then the scale
+                        : KV_16 ? 2 * WIDTH + (WIDTH % 32 ? 0 : 32)
+                                : 4 * WIDTH;
+constexpr int VALUE_ROW = KV_Q8 ? WIDTH + 16 : KV_16 ? 2 * (WIDTH + 8) : 4 * (SWAPPED ? WIDTH : WIDTH + 4);
+constexpr int BLOCK = PAGE * (HEAD_DIM * sizeof(pool_t) + (KV_Q8 ? 4 : 0));  // keys or values of a page
 // The chunk of a row of keys or values where chunk |nth| is stored.
 __device__ __forceinline__ int key_chunk(int nth, int row) { return SWAPPED ? nth ^ row % 2 * 4 : nth; }
 __device__ __forceinline__ int value_chunk(int nth, int row) { return SWAPPED ? nth ^ row / 2 % 4 * 2 : nth; }
@@ -122,53 +86,37 @@ constexpr int CHUNK = HEAD_DIM * sizeof(pool_t) % 16 ? 8 : 16, CHUNKS = HEAD_DIM
 
 template <int BYTES>  // 4, 8, or 16 past the first-level cache
 __device__ __forceinline__ void copy_bytes(void *to, const void *from, bool valid) {  // or zeros
-  const u32 at = (u32)__cvta_generic_to_shared(to), count = valid ? BYTES : 0;
-  if (BYTES == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(count) : "memory");
+  if constexpr (BYTES == 16)
+    copy_async16(shared_address(to), from, valid ? 16 : 0);
   else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(at), "l"(from), "r"(count), "n"(BYTES)
-                 : "memory");
+    copy_async<BYTES>(shared_address(to), from, valid ? BYTES : 0);
 }
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int PENDING>  // groups of copies that may be incomplete
-__device__ __forceinline__ void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
-
 // Four neighbouring numbers of a row, from column |at| on. An 8-bit row gives codes, without the scale.
 __device__ __forceinline__ float4 row4(const unsigned char *row, int at) {
-#if defined(KV_Q8)
-  const u32 codes = *(const u32 *)(row + at);
-  return make_float4((float)(signed char)codes, (float)(signed char)(codes >> 8),
-                     (float)(signed char)(codes >> 16), (float)(signed char)(codes >> 24));
-#elif defined(KV_BF16) || defined(KV_F16)
-  const uint2 raw = *(const uint2 *)(row + at * 2);
-  const float2 low = widen(raw.x), high = widen(raw.y);
-  return make_float4(low.x, low.y, high.x, high.y);
-#else
-  return *(const float4 *)(row + at * 4);
-#endif
+  if constexpr (KV_Q8) {
+    const u32 codes = *(const u32 *)(row + at);
+    return make_float4((float)(signed char)codes, (float)(signed char)(codes >> 8),
+                       (float)(signed char)(codes >> 16), (float)(signed char)(codes >> 24));
+  } else if constexpr (KV_16) {
+    const uint2 raw = *(const uint2 *)(row + at * 2);
+    const float2 low = PoolNumber::widen2(raw.x), high = PoolNumber::widen2(raw.y);
+    return make_float4(low.x, low.y, high.x, high.y);
+  } else {
+    return *(const float4 *)(row + at * 4);
+  }
 }
 __device__ __forceinline__ float2 row2(const unsigned char *row, int at) {
-#if defined(KV_Q8)
-  const u32 codes = *(const unsigned short *)(row + at);
-  return make_float2((float)(signed char)codes, (float)(signed char)(codes >> 8));
-#elif defined(KV_BF16) || defined(KV_F16)
-  return widen(*(const u32 *)(row + at * 2));
-#else
-  return *(const float2 *)(row + at * 4);
-#endif
+  if constexpr (KV_Q8) {
+    const u32 codes = *(const u16 *)(row + at);
+    return make_float2((float)(signed char)codes, (float)(signed char)(codes >> 8));
+  } else if constexpr (KV_16) {
+    return PoolNumber::widen2(*(const u32 *)(row + at * 2));
+  } else {
+    return *(const float2 *)(row + at * 4);
+  }
 }
 
 // ---- products ----
-
-// d += a * b, for 16 rows, 8 columns and 8 products each. The instruction ignores the low 13 bits of a and b.
-__device__ __forceinline__ void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 
 // The part of 11 bits, rounded, and the rest.
 __device__ __forceinline__ void split(u32 &high, u32 &low, float x) {
@@ -193,17 +141,14 @@ struct Products {
   float large[4], small[4];
 };
 __device__ __forceinline__ void multiply_exact(Products &sum, const Operand &a, float b0, float b1) {
-#ifdef KV_F32
-  u32 high[2], low[2];
-  split(high[0], low[0], b0);
-  split(high[1], low[1], b1);
-  multiply(sum.small, a.low, high[0], high[1]);
-  multiply(sum.large, a.high, high[0], high[1]);
-  multiply(sum.small, a.high, low[0], low[1]);
-#else
-  multiply(sum.small, a.low, __float_as_uint(b0), __float_as_uint(b1));
-  multiply(sum.large, a.high, __float_as_uint(b0), __float_as_uint(b1));
-#endif
+  u32 high[2] = {__float_as_uint(b0), __float_as_uint(b1)}, low[2];
+  if constexpr (config.kv == Dtype::F32) {
+    split(high[0], low[0], b0);
+    split(high[1], low[1], b1);
+  }
+  mma_tf32(sum.small, a.low, high[0], high[1]);
+  mma_tf32(sum.large, a.high, high[0], high[1]);
+  if constexpr (config.kv == Dtype::F32) mma_tf32(sum.small, a.high, low[0], low[1]);
 }
 
 // ---- a unit of keys: STEP keys for the queries of a warp ----
@@ -256,10 +201,9 @@ __device__ __forceinline__ void score_keys(float (&score)[FRAGMENTS][4], const f
 #pragma unroll
     for (int e = 0; e < 4; e++) {
       score[f][e] += sums[f].small[e];
-#ifdef KV_Q8
-      score[f][e] *=
-          *(const float *)(keys + ((f * 8 - lane_row() + lane_quad() * 2 + e % 2) * KEY_ROW + WIDTH));
-#endif
+      if constexpr (KV_Q8)
+        score[f][e] *=
+            *(const float *)(keys + ((f * 8 - lane_row() + lane_quad() * 2 + e % 2) * KEY_ROW + WIDTH));
     }
 }
 
@@ -313,10 +257,10 @@ __device__ __forceinline__ void add_values(const float (&weight)[FRAGMENTS][4], 
 #pragma unroll
   for (int f = 0; f < FRAGMENTS; f++) {
     float a = 1, b = 1;
-#ifdef KV_Q8
-    a = *(const float *)(values + f * 8 * VALUE_ROW + WIDTH);
-    b = *(const float *)(values + (f * 8 + 1) * VALUE_ROW + WIDTH);
-#endif
+    if constexpr (KV_Q8) {
+      a = *(const float *)(values + f * 8 * VALUE_ROW + WIDTH);
+      b = *(const float *)(values + (f * 8 + 1) * VALUE_ROW + WIDTH);
+    }
     weights[f] = HALVES == 2
                      ? operand_of(weight[f][0] * a, weight[f][2] * a, weight[f][1] * b, weight[f][3] * b)
                      : operand_of(weight[f][0] * a, 0, weight[f][1] * b, 0);
@@ -368,13 +312,9 @@ __device__ __forceinline__ float4 merge4(Factors f, float4 t, float4 u) {
   return make_float4(merge(f, t.x, u.x), merge(f, t.y, u.y), merge(f, t.z, u.z), merge(f, t.w, u.w));
 }
 
-#include "cluster.cuh"
-
-#ifndef RESIDENT
-#define RESIDENT (THREADS > 128 ? 1 : 2)
-#endif
-constexpr bool MERGED = WK * SPLIT > 1;  // several warps or blocks have units of the same queries
-constexpr int PART_PITCH = WIDTH + 4;    // floats
+constexpr int RESIDENT = THREADS > 128 ? 1 : 2;  // blocks of a multiprocessor
+constexpr bool MERGED = WK * SPLIT > 1;          // several warps or blocks have units of the same queries
+constexpr int PART_PITCH = WIDTH + 4;            // floats
 constexpr int PART = MERGED ? QUERIES * PART_PITCH * 4 : 0;  // bytes of a unit's sums, in place of its values
 constexpr int KEY_BYTES = STAGES * STEP * KEY_ROW,
               VALUE_BYTES = PART > STAGES *STEP *VALUE_ROW ? PART : STAGES *STEP *VALUE_ROW;
@@ -433,7 +373,6 @@ struct Parts {
       weights[group * QUERIES + line] = s.soft.weight[half];
     }
   }
-#if SPLIT > 1
   static constexpr int ROUND = WK * SPLIT;
   __device__ __forceinline__ void gather(int units, int first_line) const {
     constexpr int FOURS = HEAD_DIM / 4;
@@ -442,7 +381,7 @@ struct Parts {
       const int unit = i / FOURS % units, nth = i / FOURS / units;
       const float *from = sums_of(unit % WK) + (first_line + nth) * PART_PITCH + i % FOURS * 4;
       *(float4 *)(gathered + (nth * ROUND + unit) * HEAD_DIM + i % FOURS * 4) =
-          read_cluster4((u32)__cvta_generic_to_shared(from), unit / WK);
+          read_cluster4(shared_address(from), unit / WK);
     }
     for (int i = threadIdx.x; i < LINES * units; i += THREADS) {
       const int unit = i % units, nth = i / units, at = unit % WK * QUERIES + first_line + nth;
@@ -451,14 +390,12 @@ struct Parts {
       to[LINES * ROUND] = read_cluster(weights + at, unit / WK);
     }
   }
-#endif
   // Merges |units| units in ascending order. A unit that a query does not see has no peak and zeros. Called
   // by all threads after store().
   __device__ __forceinline__ void merge_units(Merged &total, int units, int rank) const {
     const float *part = sums_of(0) + line * PART_PITCH, *peak = peaks + line, *weight = weights + line;
     int part_pitch = (KEY_BYTES + VALUE_BYTES) / 4, pitch = QUERIES;
-#if SPLIT > 1
-    if (!alone) {
+    if (SPLIT > 1 && !alone) {
       const int nth = line - rank * LINES;
       wait_cluster();
       gather(units, rank * LINES);
@@ -466,7 +403,6 @@ struct Parts {
       part = gathered + nth * ROUND * HEAD_DIM, part_pitch = HEAD_DIM, pitch = 1;
       peak = gathered + LINES * ROUND * HEAD_DIM + nth * ROUND, weight = peak + LINES * ROUND;
     }
-#endif
     if (alone) __syncthreads();
 #pragma unroll 1
     for (int first = 0; first < units && place * 4 < HEAD_DIM; first += 4) {
@@ -576,20 +512,19 @@ struct Copies {
             to + (page * PAGE + row) * PITCH + (WHAT ? value_chunk(nth, row) : key_chunk(nth, row)) * CHUNK;
         copy_bytes<CHUNK>(chunk, from + (thread + i) * CHUNK, row < rows);
       }
-#ifdef KV_Q8
-      if (thread < PAGE)
+      if (KV_Q8 && thread < PAGE)
         copy_bytes<4>(to + (page * PAGE + thread) * PITCH + WIDTH,
                       from + (thread < rows ? PAGE * HEAD_DIM + thread * 4 : 0), thread < rows);
-#endif
     }
     commit_copies();
   }
 };
 
-// Sets the columns of queries and keys past HEAD_DIM to zero. Called by all threads; |groups| as in the
-// kernel.
+// Sets the COLUMNS columns of queries and keys past HEAD_DIM to zero. Called by all threads; |groups| as in
+// the kernel.
+template <int COLUMNS>
 __device__ __forceinline__ void clear_padding(float *queries, unsigned char *groups) {
-  constexpr int COLUMNS = WIDTH - HEAD_DIM, CHUNKS8 = COLUMNS * sizeof(pool_t) / 8;  // of 8 bytes, per key
+  constexpr int CHUNKS8 = COLUMNS * sizeof(pool_t) / 8;  // of 8 bytes, per key
   for (int i = threadIdx.x; i < QUERIES * COLUMNS; i += THREADS)
     queries[i / COLUMNS * QUERY_PITCH + HEAD_DIM + i % COLUMNS] = 0;
   for (int i = threadIdx.x; i < WK * STAGES * STEP * CHUNKS8; i += THREADS) {
@@ -661,12 +596,8 @@ __device__ __forceinline__ void add_units(Sums &sums, Merged &total, const Parts
 
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, RESIDENT)
     NAME(const float *__restrict__ q, const pool_t *__restrict__ pool, const int *__restrict__ batch,
-         const int *__restrict__ placed,
-#if SINKS
-         const float *__restrict__ sinks,
-#endif
-         out_t *__restrict__ out, int layer, int layers, int before, int share, u32 inverse, int window,
-         int part_rows) {
+         const int *__restrict__ placed, SINKS_PARAMETER out_t *__restrict__ out, int layer, int layers,
+         int before, int share, u32 inverse, int window, int part_rows) {
   start_next_kernel();
   wait_for_previous_kernel();
   q = after_wait(q);
@@ -674,9 +605,6 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, RESIDENT)
   batch = after_wait(batch);
   placed = after_wait(placed);
   extern __shared__ __align__(16) unsigned char memory[];
-#if !SINKS
-  const float *sinks = nullptr;
-#endif
   const int kv_heads = gridDim.x, width = kv_heads * share * HEAD_DIM;
   const Result result = {out, part_rows, width};
   const Tile tile = read_tile(placed, blockIdx.y);  // the same for all blocks of a cluster
@@ -699,7 +627,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, RESIDENT)
                    some ? q + work.offset_of(tile.query + line, width) + column : q, some);
   }
   commit_copies();
-  if constexpr (WIDTH > HEAD_DIM) clear_padding(queries, groups);
+  if constexpr (WIDTH > HEAD_DIM) clear_padding<WIDTH - HEAD_DIM>(queries, groups);
   constexpr int AHEAD = STAGES == 1 ? 1 : STAGES - 1;  // rounds
 #pragma unroll
   for (int i = 0; i < AHEAD; i++) {

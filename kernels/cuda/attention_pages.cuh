@@ -1,38 +1,30 @@
 // Attention: numbers of the KV pool, and their addresses.
 //
-// Pool: [pages][layers of a page][KV heads][2: key, value][PAGE][HEAD_DIM] numbers of KV_F32, KV_BF16, KV_F16
-// or KV_Q8. A module may have window pages too (step.h), which come first.
+// Pool: [pages][layers of a page][KV heads][2: key, value][PAGE][HEAD_DIM] numbers of type config.kv. A
+// module may have window pages too (step.h), which come first.
+#pragma once
 
+#include "config.cuh"
+#include "ptx.cuh"
 #include "step.h"
 
-constexpr int PAGE = MLX_KV_PAGE;
+constexpr int PAGE = MLX_KV_PAGE, HEAD_DIM = config.head_dim;
 
 // ---- numbers of the pool ----
 
-#if defined(KV_BF16) || defined(KV_F16)
-#ifdef KV_BF16
-#define TYPE "bf16"
-#else
-#define TYPE "f16"
-#endif
-typedef unsigned short pool_t;
+constexpr bool KV_16 = config.kv == Dtype::BF16 || config.kv == Dtype::F16, KV_Q8 = config.kv == Dtype::Q8_0;
+using PoolNumber = Select<config.kv == Dtype::F16, F16, Bf16>::Type;  // with KV_16
+using pool_t = Select<KV_16, u16, Select<KV_Q8, u8, float>::Type>::Type;
 
 __device__ __forceinline__ u32 narrow(float low, float high) {  // rounds to nearest even
-  u32 pair;
-  asm("cvt.rn." TYPE "x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
+  return PoolNumber::narrow2(low, high);
 }
-__device__ __forceinline__ void store4(pool_t *to, float4 f) {
+__device__ __forceinline__ void store4(u16 *to, float4 f) {
   *(uint2 *)to = make_uint2(narrow(f.x, f.y), narrow(f.z, f.w));
 }
-__device__ __forceinline__ void store1(pool_t *to, float f) { *to = (pool_t)narrow(f, f); }
-#elif defined(KV_Q8)
-typedef unsigned char pool_t;
-#else
-typedef float pool_t;
-__device__ __forceinline__ void store4(pool_t *to, float4 f) { *(float4 *)to = f; }
-__device__ __forceinline__ void store1(pool_t *to, float f) { *to = f; }
-#endif
+__device__ __forceinline__ void store4(float *to, float4 f) { *(float4 *)to = f; }
+__device__ __forceinline__ void store1(u16 *to, float f) { *to = (u16)narrow(f, f); }
+__device__ __forceinline__ void store1(float *to, float f) { *to = f; }
 
 // RoPE of a number: a*c + b*s, with both products rounded
 __device__ __forceinline__ float rotate(float a, float c, float b, float s) {

@@ -1,26 +1,25 @@
-// Attention: the tiles of a step, masks and the softmax. Macros: SCALE (of the scores, positive), SOFTCAP (of
-// the scores; undefined: none), SINKS (1: the kernel has them), TILES (0: the short tiles, 1: the long ones).
+// Attention: the tiles of a step, masks and the softmax.
+#pragma once
+
+#include "config.cuh"
+#include "ptx.cuh"
+
+// The kernels have the parameter |sinks| if the macro SINKS is 1: C++ cannot leave out a parameter.
+#if SINKS
+#define SINKS_PARAMETER const float *__restrict__ sinks,
+#else
+#define SINKS_PARAMETER
+constexpr const float *sinks = nullptr;
+#endif
 
 constexpr float LOG2E = 1.4426950408889634f;  // for exp2 instead of exp
-#ifdef SOFTCAP
-constexpr float SCALE2 = LOG2E;  // cap_score has scaled the scores
-#else
-constexpr float SCALE2 = SCALE * LOG2E;
-#endif
-constexpr float NO_SCORE = -1e30f;  // finite: infinity minus itself is NaN
-
-__device__ __forceinline__ float power2(float x) {  // results that underflow are zero
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
+constexpr bool CAPPED = config.softcap != 0;
+constexpr float SCALE2 = CAPPED ? LOG2E : config.scale * LOG2E;  // cap_score scales the scores
+constexpr float NO_SCORE = -1e30f;                               // finite: infinity minus itself is NaN
 
 __device__ __forceinline__ float cap_score(float score) {
-#ifdef SOFTCAP
-  return SOFTCAP * tanhf(score * (SCALE / SOFTCAP));
-#else
+  if constexpr (CAPPED) return config.softcap * tanhf(score * (config.scale / config.softcap));
   return score;
-#endif
 }
 
 // The positions that a query sees: its own and those before it, or the last |window| of these. Without a
@@ -39,13 +38,10 @@ struct Share {
 // The factor that turns a query's sum of weight * value into its result. A sink adds to the weight: |sinks|
 // has one score per head.
 __device__ __forceinline__ float final_scale(float peak, float weight, const float *sinks, int head) {
-#if SINKS
+  if constexpr (!SINKS) return 1 / weight;
   const float now = __fmul_rn(peak, SCALE2), sink = __fmul_rn(sinks[head], LOG2E), top = fmaxf(now, sink);
   const float factor = power2(now - top);
   return factor / fmaf(weight, factor, power2(sink - top));
-#else
-  return 1 / weight;
-#endif
 }
 
 // The work of one block: queries of one segment. kernels/cuda/place.cu writes the tiles of a step.
@@ -58,7 +54,7 @@ struct Tile {
 };
 __device__ __forceinline__ Tile read_tile(const int *placed, int nth) {
   const int4 *words =
-      (const int4 *)(placed + (TILES ? placed[TILES] : 4)) + nth * 2;  // short ones come first
+      (const int4 *)(placed + (config.long_tiles ? placed[1] : 4)) + nth * 2;  // short ones come first
   const int4 a = words[0], b = words[1];
   return {a.x, a.y, a.z, a.w, b.x};
 }

@@ -1,89 +1,43 @@
 // Decode: attention. A task is one KV head, some of its queries and a range of positions (a split). One block
 // merges the splits of a head. decode_attend16.cuh and decode_attend32.cuh have the work of a warp.
 
-// Attention with wide heads needs so many registers that variables of the other phases would be spilled if it
-// were inlined. With narrow heads, a call costs more than it saves.
-#if HEAD_DIM > 128
-#define ATTENTION_CALL __noinline__
-#else
-#define ATTENTION_CALL __forceinline__
-#endif
+#pragma once
+
+#include "decode_attend16.cuh"
+#include "decode_attend32.cuh"
+#include "decode_sums.cuh"
+
+// The work of a warp.
+using Attend = Select<KV_16, Attend16, Attend32<KV_Q8>>::Type;
+using Pass = Attend::Pass;
+constexpr int VALUE_WARPS = Attention::VALUE_WARPS, PASS = Attend::PASS, BUFFERS = Attend::BUFFERS;
+constexpr int ROUND = WARPS / VALUE_WARPS * PASS;
+static_assert(PAGE % PASS == 0, "a pass must not cross a page");
 
 // Subtracts whole rotations from the angle first, as the generic path does.
 static __device__ __forceinline__ void fill_rope_table(Shared *s, int position) {
   if (threadIdx.x >= ROPES * HEAD_DIM / 2) return;
-  float angle = (float)position * rope_frequencies[threadIdx.x];
+  float angle = (float)position * constant_at<Tables::rope_frequencies>(threadIdx.x);
   const float segment_runs = rintf(angle * 0.15915494309189535f);
   angle = __fsub_rn(angle, __fmul_rn(segment_runs, 6.28125f));
   angle = __fsub_rn(angle, __fmul_rn(segment_runs, 0.0019350051879882812f));
   angle = __fsub_rn(angle, __fmul_rn(segment_runs, 3.019916050561733e-07f));
   float *sine = &s->sine[0][threadIdx.x], *cosine = &s->cosine[0][threadIdx.x];
   sincosf(angle, sine, cosine);
-#ifdef ROPE_SCALES
-  const int rope = threadIdx.x / (HEAD_DIM / 2);
-  if (threadIdx.x % (HEAD_DIM / 2) < ROPE_DIMS / 2) *sine *= rope_scales[rope], *cosine *= rope_scales[rope];
-#endif
+  if constexpr (config.rope_scaled) {
+    const float scale = constant_at<Tables::rope_scales>(threadIdx.x / (HEAD_DIM / 2));
+    if (threadIdx.x % (HEAD_DIM / 2) < ROPE_DIMS / 2) *sine *= scale, *cosine *= scale;
+  }
 }
 
 // Elements of a head that form a pair. Pairs that are not rotated have a frequency of 0.
 static __device__ __forceinline__ int pair_low(int pair) {
-  return ROPE_ADJACENT || (ROPE_DIMS < HEAD_DIM && pair >= ROPE_DIMS / 2) ? 2 * pair : pair;
+  return config.rope_adjacent || (ROPE_DIMS < HEAD_DIM && pair >= ROPE_DIMS / 2) ? 2 * pair : pair;
 }
 static __device__ __forceinline__ int pair_high(int pair) {
-  return ROPE_ADJACENT || (ROPE_DIMS < HEAD_DIM && pair >= ROPE_DIMS / 2) ? 2 * pair + 1
-                                                                          : pair + ROPE_DIMS / 2;
+  return config.rope_adjacent || (ROPE_DIMS < HEAD_DIM && pair >= ROPE_DIMS / 2) ? 2 * pair + 1
+                                                                                 : pair + ROPE_DIMS / 2;
 }
-
-// Elements of the keys, or of the values, of a page and head.
-#ifdef KV_Q8
-#define KV_BLOCK (PAGE * (HEAD_DIM + 4))
-#else
-#define KV_BLOCK (PAGE * HEAD_DIM)
-#endif
-
-// The page that has a position in |layer|.
-static __device__ __forceinline__ int page_at(const Model &m, int layer, int position) {
-#if WINDOW_LAYERS
-  return __ldg((windowed_layers[layer] ? m.window_pages : m.pages) + position / PAGE);
-#else
-  (void)layer;
-  return __ldg(m.pages + position / PAGE);
-#endif
-}
-
-// Address of a position's key; its value is KV_BLOCK elements later.
-static __device__ __forceinline__ kv_t *kv_address(const Model &m, int layer, int head, int page,
-                                                   int position) {
-#if WINDOW_LAYERS
-  const u64 nth = windowed_layers[layer] ? (u64)(u32)page * WINDOW_LAYERS
-                                         : m.before + (u64)(u32)page * (LAYERS - WINDOW_LAYERS);
-  return m.kv + ((nth + page_layers[layer]) * KV_HEADS + head) * 2 * KV_BLOCK + position % PAGE * HEAD_DIM;
-#else
-  return m.kv + (((u64)(u32)page * LAYERS + layer) * KV_HEADS + head) * 2 * KV_BLOCK +
-         position % PAGE * HEAD_DIM;
-#endif
-}
-
-struct Visible {  // positions that a query sees
-  int start, end;
-  __device__ __forceinline__ bool has(int position) const {
-    return position < end && (!WINDOW || position >= start);
-  }
-};
-
-// A score, capped if the network does so; minus infinity if the query does not see the position.
-static __device__ __forceinline__ float masked_score(Visible visible, int position, float score) {
-#ifdef SOFTCAP
-  score = (float)SOFTCAP * tanhf(score / (float)SOFTCAP);
-#endif
-  return visible.has(position) ? score : MINUS_INFINITY;
-}
-
-#if defined(KV_F32) || defined(KV_Q8)
-#include "decode_attend32.cuh"
-#else
-#include "decode_attend16.cuh"
-#endif
 
 // How the work for |position| is divided into tasks. It depends only on the position and the grid size, so
 // that the result does not depend on the number of blocks that take part.
@@ -107,24 +61,21 @@ static __device__ __forceinline__ Plan plan_of(int position, int start) {
 
 struct Plans {
   Plan full;
-#if WINDOW
-  Plan windowed;
-#endif
+  [[no_unique_address]] Room<0, Plan, WINDOW ? 1 : 0> windowed;
   __device__ __forceinline__ Plan of(int layer) const {
-#if WINDOW
-    if (windowed_layers[layer]) return windowed;
-#endif
-    (void)layer;
+    if constexpr (WINDOW > 0) {
+      if (is_windowed(layer)) return windowed[0];
+    }
     return full;
   }
 };
 
-static __device__ __forceinline__ Plans plans_of(int position) {
-#if WINDOW
-  return {plan_of(position, 0), plan_of(position, max(0, position + 1 - WINDOW))};
-#else
-  return {plan_of(position, 0)};
-#endif
+template <typename P = Plans>
+static __device__ __forceinline__ P plans_of(int position) {
+  if constexpr (WINDOW > 0)
+    return P{plan_of(position, 0), {plan_of(position, max(0, position + 1 - WINDOW))}};
+  else
+    return P{plan_of(position, 0)};
 }
 
 // A vector of the task: one of its queries, the newest key or the newest value.
@@ -133,8 +84,8 @@ struct Vector {
   bool is_query, is_value;
   __device__ __forceinline__ Vector(int i, int count) : nth(i), is_query(i < count), is_value(i > count) {}
   __device__ __forceinline__ const float *words(const Model &m, int query) const {
-    return m.scratch->qkv + (is_query ? (query + nth) * HEAD_DIM
-                                      : Q_WIDTH + (is_value ? KV_WIDTH : 0) + query / GROUP * HEAD_DIM);
+    return m.scratch->qkv + (is_query ? (query + nth) * QUERY_STRIDE
+                                      : Q_ROWS + (is_value ? KV_WIDTH : 0) + query / GROUP * HEAD_DIM);
   }
 };
 
@@ -148,29 +99,34 @@ static __device__ __forceinline__ void store_pair(const Model &m, Shared *s, int
   low = clip_normed(low);
   high = clip_normed(high);
   if (!v.is_value) {
-    const int rope = ROPE_OF(layer);
+    const int rope = rope_of(layer);
     const float c = s->cosine[rope][pair], n = s->sine[rope][pair], rotated = low * c - high * n;
     high = (high * c + low * n) * gain.y;
     low = rotated * gain.x;
   }
   if (v.is_query) {
-    store_query(a, v.nth, first, low * query_scale(position));
-    store_query(a, v.nth, second, high * query_scale(position));
+    Attend::store_query(a, v.nth, first, low * query_scale(position));
+    Attend::store_query(a, v.nth, second, high * query_scale(position));
     return;
   }
-  row_t *row = v.is_value ? a->v : a->k, l = to_row(low), h = to_row(high);
+  const auto l = Attend::to_row(low), h = Attend::to_row(high);
+  auto *row = v.is_value ? a->v : a->k;
   row[first] = l;
   row[second] = h;
-#ifndef KV_Q8
-  if (query % GROUP) return;
+  if (KV_Q8 || query % GROUP) return;  // codes need the largest number of the head first: see quantize_newest
   kv_t *cached = kv_address(m, layer, query / GROUP, page_at(m, layer, position), position) +
                  (v.is_value ? KV_BLOCK : 0);
   cached[first] = l;
   cached[second] = h;
-#endif
 }
 
-#if QK_NORM_WHOLE
+// The gate of a head's output, before the sigmoid.
+static __device__ __forceinline__ const float *gate_words(const Model &m, int head) {
+  return m.scratch->qkv + head * QUERY_STRIDE + HEAD_DIM;
+}
+
+static __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
 // Waits for all queries and keys. Returns the scales of their norms.
 static __device__ __forceinline__ float2 whole_norms(const Model &m, Shared *s) {
   float q = 0, k = 0;
@@ -192,19 +148,19 @@ static __device__ __forceinline__ float2 whole_norms(const Model &m, Shared *s) 
   for (int i = 0; i < WARPS; ++i) q += s->whole_square[0][i], k += s->whole_square[1][i];
   return {rsqrtf(q / Q_WIDTH + NORM_EPS), rsqrtf(k / KV_WIDTH + NORM_EPS)};
 }
-#endif
 
-#ifdef Q_NORM_AT
 // Waits for a query, key or value; normalizes queries and keys. Called by a whole warp.
+template <int = 0>
 static __device__ __forceinline__ void receive_normalized(const Model &m, Shared *s, int layer, int query,
                                                           Vector v, int position, float2 whole) {
   constexpr int pairs = ceil_div(HEAD_DIM / 2, 32);
   const float *words = v.words(m, query),
-              *gain = (const float *)(v.is_query ? AT(Q_NORM, layer) : AT(K_NORM, layer));
+              *gain = (const float *)(v.is_query ? weight_at<config.q_norm>(m, layer)
+                                                 : weight_at<config.k_norm>(m, layer));
   const int lane = threadIdx.x & 31;
   float low[pairs], high[pairs], sum = 0;
   float2 gains[pairs];  // loaded before the wait
-  if (QK_NORM_WHOLE || QK_LAYER_NORM)
+  if (config.qk_norm_whole || config.qk_layer_norm)
     gain += v.is_query ? (query + v.nth) * HEAD_DIM : query / GROUP * HEAD_DIM;
 #pragma unroll
   for (int i = 0; i < pairs; ++i) {
@@ -224,20 +180,20 @@ static __device__ __forceinline__ void receive_normalized(const Model &m, Shared
 #pragma unroll
     for (int i = 0; i < pairs; ++i) again |= is_empty(low[i]) || is_empty(high[i]);
   }
-#if QK_LAYER_NORM
+  if constexpr (config.qk_layer_norm) {
 #pragma unroll
-  for (int i = 0; i < pairs; ++i) sum += low[i] + high[i];
-  const float mean = v.is_value ? 0 : warp_sum(sum) / HEAD_DIM;  // a warp has one vector
-  sum = 0;
+    for (int i = 0; i < pairs; ++i) sum += low[i] + high[i];
+    const float mean = v.is_value ? 0 : warp_sum(sum) / HEAD_DIM;  // a warp has one vector
+    sum = 0;
 #pragma unroll
-  for (int i = 0; i < pairs; ++i) {
-    if (i * 32 + lane < HEAD_DIM / 2) low[i] -= mean, high[i] -= mean;
+    for (int i = 0; i < pairs; ++i) {
+      if (i * 32 + lane < HEAD_DIM / 2) low[i] -= mean, high[i] -= mean;
+    }
   }
-#endif
 #pragma unroll
   for (int i = 0; i < pairs; ++i) sum += low[i] * low[i] + high[i] * high[i];
-  const float own = QK_NORM_WHOLE ? 0 : rsqrtf(warp_sum(sum) / HEAD_DIM + NORM_EPS);
-  const float scale = !QK_NORM_WHOLE ? own : v.is_query ? whole.x : whole.y;
+  const float own = config.qk_norm_whole ? 0 : rsqrtf(warp_sum(sum) / HEAD_DIM + NORM_EPS);
+  const float scale = !config.qk_norm_whole ? own : v.is_query ? whole.x : whole.y;
 #pragma unroll
   for (int i = 0; i < pairs; ++i) {
     const int pair = i * 32 + lane;
@@ -245,53 +201,81 @@ static __device__ __forceinline__ void receive_normalized(const Model &m, Shared
     float2 after = {1, 1};
     if (!v.is_value) {
       const float2 g = gains[i];
-      low[i] *= QK_NORM_AFTER_ROPE ? scale : scale * g.x;
-      high[i] *= QK_NORM_AFTER_ROPE ? scale : scale * g.y;
-      if (QK_NORM_AFTER_ROPE) after = g;
+      low[i] *= config.qk_norm_after_rope ? scale : scale * g.x;
+      high[i] *= config.qk_norm_after_rope ? scale : scale * g.y;
+      if (config.qk_norm_after_rope) after = g;
     }
     store_pair(m, s, layer, query, v, position, pair, low[i], high[i], after);
   }
 }
-#endif
+
+// Quantizes the newest key and value to the values that the pool holds: warp 0 the key, warp 1 the value. The
+// head's first task stores their codes.
+template <typename A = Attend>
+static __device__ __forceinline__ void quantize_newest(const Model &m, Shared *s, int layer, int query,
+                                                       int position, bool newest) {
+  sync_consumers();
+  Attention *a = &s->work.attention;
+  const int warp = threadIdx.x >> 5, head = query / GROUP;
+  if (newest && warp < 2)
+    A::quantize_row(warp ? a->v : a->k,
+                    query % GROUP
+                        ? nullptr
+                        : kv_address(m, layer, head, page_at(m, layer, position), position) + warp * KV_BLOCK,
+                    position % PAGE);
+}
+
+// Waits for the gates of |count| queries. The last warps begin: the first ones receive queries.
+template <int = 0>
+static __device__ __forceinline__ void receive_gates(const Model &m, Shared *s, int query, int count) {
+  constexpr int mine = ceil_div(HEAD_DIM, 32);
+  const int lane = threadIdx.x & 31;
+#pragma unroll 1
+  for (int nth = WARPS - 1 - (int)threadIdx.x / 32; nth < count; nth += WARPS) {
+    const float *words = gate_words(m, query + nth);
+    float value[mine];
+#pragma unroll
+    for (int i = 0; i < mine; ++i) value[i] = i * 32 + lane < HEAD_DIM ? __uint_as_float(EMPTY) : 0.0f;
+    for (bool again = true; again;) {
+      again = false;
+#pragma unroll
+      for (int i = 0; i < mine; ++i)
+        if (is_empty(value[i])) value[i] = load_relaxed(words + i * 32 + lane);
+#pragma unroll
+      for (int i = 0; i < mine; ++i) again |= is_empty(value[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < mine; ++i)
+      if (i * 32 + lane < HEAD_DIM) s->work.attention.gate[nth][i * 32 + lane] = sigmoid(value[i]);
+  }
+}
 
 // Waits for |count| queries and applies RoPE. If |newest|, does the same with the newest key and value of the
 // head.
 static __device__ __forceinline__ void receive_qkv(const Model &m, Shared *s, int layer, int query, int count,
                                                    int position, bool newest) {
   const int vectors = count + (newest ? 2 : 0);
-#ifdef Q_NORM_AT
-  float2 whole = {};
-#if QK_NORM_WHOLE
-  whole = whole_norms(m, s);
-#endif
+  if constexpr (config.q_norm.present()) {
+    float2 whole = {};
+    if constexpr (config.qk_norm_whole) whole = whole_norms(m, s);
 #pragma unroll 1
-  for (int i = threadIdx.x / 32; i < vectors; i += WARPS)
-    receive_normalized(m, s, layer, query, {i, count}, position, whole);
-#else
+    for (int i = threadIdx.x / 32; i < vectors; i += WARPS)
+      receive_normalized(m, s, layer, query, {i, count}, position, whole);
+  } else {
 #pragma unroll 1
-  for (int i = threadIdx.x; i < vectors * (HEAD_DIM / 2); i += THREADS) {
-    const Vector v(i / (HEAD_DIM / 2), count);
-    const int pair = i % (HEAD_DIM / 2);
-    const float *words = v.words(m, query);
-    float low, high;
-    do {
-      low = load_relaxed(words + pair_low(pair));
-      high = load_relaxed(words + pair_high(pair));
-    } while (is_empty(low) || is_empty(high));
-    store_pair(m, s, layer, query, v, position, pair, low, high);
+    for (int i = threadIdx.x; i < vectors * (HEAD_DIM / 2); i += THREADS) {
+      const Vector v(i / (HEAD_DIM / 2), count);
+      const int pair = i % (HEAD_DIM / 2);
+      const float *words = v.words(m, query);
+      float low, high;
+      do {
+        low = load_relaxed(words + pair_low(pair));
+        high = load_relaxed(words + pair_high(pair));
+      } while (is_empty(low) || is_empty(high));
+      store_pair(m, s, layer, query, v, position, pair, low, high);
+    }
   }
-#endif
-#ifdef KV_Q8
-  sync_consumers();
-  Attention *a = &s->work.attention;
-  const int warp = threadIdx.x >> 5, head = query / GROUP;  // warp 0 quantizes the key, warp 1 the value
-  if (newest && warp < 2)
-    quantize_row(warp ? a->v : a->k,
-                 query % GROUP
-                     ? nullptr
-                     : kv_address(m, layer, head, page_at(m, layer, position), position) + warp * KV_BLOCK,
-                 position % PAGE);
-#endif
+  if constexpr (KV_Q8) quantize_newest(m, s, layer, query, position, newest);
 }
 
 // Prefetches the keys and values of this block's first task into the L2 cache.
@@ -305,29 +289,26 @@ static __device__ __forceinline__ void prefetch_kv(const Model &m, const Shared 
     const int at = begin + i / 2;
     const kv_t *row = kv_address(m, layer, head, page_at(m, layer, at), at) + i % 2 * KV_BLOCK;
 #pragma unroll 1
-    for (int d = 0; d < HEAD_DIM; d += 128 / (int)sizeof(kv_t))
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(row + d));
+    for (int d = 0; d < HEAD_DIM; d += 128 / (int)sizeof(kv_t)) prefetch_l2(row + d);
   }
 }
 
 // Softmax weight of the attention sink of a head, relative to |peak|.
 static __device__ __forceinline__ float sink_weight(const Model &m, int layer, int head, float peak) {
-#ifdef SINKS_AT
-  return exp_of(VECTOR_AT(SINKS, layer, head) - peak);
-#else
-  (void)m, (void)layer, (void)head, (void)peak;
+  if constexpr (config.sinks.present()) return exp_of(vector_at<config.sinks>(m, layer, head) - peak);
   return 0;
-#endif
 }
 
 // Words of the outputs of attention.
 static __device__ __forceinline__ float *attended_words(const Model &m, const Shared *s) {
-#if PARALLEL
-  return m.scratch->attended[s->parity];
-#else
-  (void)s;
+  if constexpr (PARALLEL) return m.scratch->attended[s->parity[0]];
   return m.scratch->attended[0];
-#endif
+}
+
+// A number of a query's output, times its gate if there is one.
+static __device__ __forceinline__ float open_gate(const Attention *a, int nth, int d, float x) {
+  if constexpr (GATED_HEADS) return x * a->gate[nth][d];
+  return x;
 }
 
 // Combines the results of the warps. Publishes a split of the head, or the final result if there is one
@@ -349,7 +330,7 @@ static __device__ __forceinline__ void publish_split(const Model &m, const Share
     }
     if (splits == 1) {
       sum += sink_weight(m, layer, query + nth, top);
-      publish(&attended_words(m, s)[(query + nth) * HEAD_DIM + d], value / sum);
+      publish(&attended_words(m, s)[(query + nth) * HEAD_DIM + d], open_gate(a, nth, d, value / sum));
       continue;
     }
     float *words = m.scratch->split[query + nth][split];
@@ -358,55 +339,91 @@ static __device__ __forceinline__ void publish_split(const Model &m, const Share
   }
 }
 
-static __device__ ATTENTION_CALL void attend_task(const Model &m, Shared *s, int layer, int task, Plan plan,
-                                                  int position) {
+static __device__ __forceinline__ void attend_task(const Model &m, Shared *s, int layer, int task, Plan plan,
+                                                   int position) {
   Attention *a = &s->work.attention;
   const int query = plan.query(task), split = plan.split(task), begin = plan.begin(split);
   const int end = min(begin + plan.positions, position + 1), cached = min(end, position);
   const int head = query / GROUP, mine = begin + (int)threadIdx.x / 32 / VALUE_WARPS * PASS;
   Pass pass[BUFFERS];
 #pragma unroll
-  for (int i = 0; i < BUFFERS; ++i) load_pass(m, pass[i], layer, head, mine + i * ROUND, cached);
+  for (int i = 0; i < BUFFERS; ++i) Attend::load_pass(m, pass[i], layer, head, mine + i * ROUND, cached);
   receive_qkv(m, s, layer, query, plan.queries, position, end == position + 1);
+  if constexpr (GATED_HEADS) {
+    if (plan.splits == 1) receive_gates(m, s, query, plan.queries);
+  }
   sync_consumers();
 #pragma unroll 1
   for (int first_query = 0; first_query < plan.queries; first_query += QUERY_BATCH) {
-    OnlineSoftmax softmax = {MINUS_INFINITY, 0, {}};
+    Attend::OnlineSoftmax softmax = {MINUS_INFINITY, 0, {}};
 #pragma unroll 1
     for (int first = mine; first < end; first += BUFFERS * ROUND) {
 #pragma unroll
       for (int i = 0; i < BUFFERS; ++i) {
         if (pass[i].first >= end) break;
-        insert_newest(a, pass[i], position);
-        accumulate_pass(softmax, pass[i], a, first_query, plan.queries, {plan.start, end});
-        load_pass(m, pass[i], layer, head, first + (i + BUFFERS) * ROUND, cached);
+        Attend::insert_newest(a, pass[i], position);
+        Attend::accumulate_pass(softmax, pass[i], a, first_query, plan.queries, {plan.start, end});
+        Attend::load_pass(m, pass[i], layer, head, first + (i + BUFFERS) * ROUND, cached);
       }
     }
     if (first_query + QUERY_BATCH < plan.queries) {
 #pragma unroll
-      for (int i = 0; i < BUFFERS; ++i) load_pass(m, pass[i], layer, head, mine + i * ROUND, cached);
+      for (int i = 0; i < BUFFERS; ++i) Attend::load_pass(m, pass[i], layer, head, mine + i * ROUND, cached);
     }
-    store_warp_result(a, softmax, first_query, min(QUERY_BATCH, plan.queries - first_query));
+    Attend::store_warp_result(a, softmax, first_query, min(QUERY_BATCH, plan.queries - first_query));
   }
   sync_consumers();
   publish_split(m, s, layer, query, plan.queries, split, plan.splits);
   sync_consumers();
 }
 
-static __device__ __forceinline__ void attend(const Model &m, Shared *s, int layer, Plan plan, int position) {
-#pragma unroll 1
-  for (int task = s->block; task < plan.tasks(); task += s->blocks)
-    attend_task(m, s, layer, task, plan, position);
+// Attention with wide heads needs so many registers that variables of the other phases would be spilled if it
+// were inlined. With narrow heads, a call costs more than it saves.
+constexpr bool ATTENTION_APART = HEAD_DIM > 128;
+
+template <int = 0>
+static __device__ __noinline__ void attend_task_apart(const Model &m, Shared *s, int layer, int task,
+                                                      Plan plan, int position) {
+  attend_task(m, s, layer, task, plan, position);
 }
 
+static __device__ __forceinline__ void attend(const Model &m, Shared *s, int layer, Plan plan, int position) {
+#pragma unroll 1
+  for (int task = s->block; task < plan.tasks(); task += s->blocks) {
+    if constexpr (ATTENTION_APART)
+      attend_task_apart(m, s, layer, task, plan, position);
+    else
+      attend_task(m, s, layer, task, plan, position);
+  }
+}
+
+// The gate of this thread's number of a head, loaded while the block waits for the splits.
+template <bool GATED>
+struct HeadGate {
+  const float *word;
+  float value;
+  __device__ __forceinline__ HeadGate(const Model &m, int head)
+      : word(gate_words(m, head) + min((int)threadIdx.x, HEAD_DIM - 1)), value(load_relaxed(word)) {}
+  __device__ __forceinline__ float apply(float x) const {
+    return x * sigmoid(is_empty(value) ? receive(word) : value);
+  }
+};
+template <>
+struct HeadGate<false> {
+  __device__ __forceinline__ HeadGate(const Model &, int) {}
+  __device__ __forceinline__ float apply(float x) const { return x; }
+};
+
 // Merges the splits of a head: each warp merges every WARPS-th split in order, then the warps are combined.
-static __device__ ATTENTION_CALL void merge_head(const Model &m, Shared *s, int layer, int head, int splits) {
+static __device__ __forceinline__ void merge_head(const Model &m, Shared *s, int layer, int head,
+                                                  int splits) {
   Merge *g = &s->work.merge;
   // Lanes hold the values, then the peak and the sum.
   constexpr int words = ceil_div(HEAD_DIM + 2, 32), mine = ceil_div(MAX_SPLITS, WARPS);
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   float value[mine][words];
   bool again;
+  const HeadGate<GATED_HEADS> gate(m, head);
 #pragma unroll
   for (int i = 0; i < mine * words; ++i) value[i / words][i % words] = __uint_as_float(EMPTY);
   do {
@@ -450,15 +467,25 @@ static __device__ ATTENTION_CALL void merge_head(const Model &m, Shared *s, int 
       value += g->acc[i][threadIdx.x] * factor;
     }
     weights += sink_weight(m, layer, head, top);
-    publish(&attended_words(m, s)[head * HEAD_DIM + threadIdx.x], value / weights);
+    publish(&attended_words(m, s)[head * HEAD_DIM + threadIdx.x], gate.apply(value / weights));
   }
   sync_consumers();
+}
+
+template <int = 0>
+static __device__ __noinline__ void merge_head_apart(const Model &m, Shared *s, int layer, int head,
+                                                     int splits) {
+  merge_head(m, s, layer, head, splits);
 }
 
 // The last blocks merge the heads: with few positions they have no attention tasks.
 static __device__ __forceinline__ void merge_heads(const Model &m, Shared *s, int layer, int splits) {
   if (splits == 1) return;
 #pragma unroll 1
-  for (int head = s->blocks - 1 - s->block; head < HEADS; head += s->blocks)
-    merge_head(m, s, layer, head, splits);
+  for (int head = s->blocks - 1 - s->block; head < HEADS; head += s->blocks) {
+    if constexpr (ATTENTION_APART)
+      merge_head_apart(m, s, layer, head, splits);
+    else
+      merge_head(m, s, layer, head, splits);
+  }
 }

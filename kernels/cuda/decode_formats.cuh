@@ -1,65 +1,56 @@
 // Decode: the formats of the matrices of each role, and the forms of their inputs.
+#pragma once
 
-template <int BITS, int... REST>
+#include "decode_rows16.cuh"
+#include "decode_tiles.cuh"
+
+template <TileArguments T>
 struct FormatOf {
-  using Type = Tiles<BITS, REST...>;
+  using Type = Tiles<T.bits, T.numbers, T.offset, T.halves, T.center>;
 };
-template <>
-struct FormatOf<16> {
+template <TileArguments T>
+  requires(T.bits == MLX_DECODE_ROWS)
+struct FormatOf<T> {
   using Type = Rows16;
 };
-using QkvFormat = FormatOf<QKV_TILES>::Type;
-using OFormat = FormatOf<O_TILES>::Type;
-using GateFormat = FormatOf<GATE_TILES>::Type;
-using DownFormat = FormatOf<DOWN_TILES>::Type;
-using HeadFormat = FormatOf<HEAD_TILES>::Type;
-using EmbedFormat = FormatOf<EMBED_TILES>::Type;
-
 // A quantized role may have a second format, which some layers or matrices use: see uses_second.
-#ifdef QKV_TILES_2
-using QkvFormat2 = Tiles<QKV_TILES_2>;
-#else
-using QkvFormat2 = QkvFormat;
-#endif
-#ifdef O_TILES_2
-using OFormat2 = Tiles<O_TILES_2>;
-#else
-using OFormat2 = OFormat;
-#endif
-#ifdef GATE_TILES_2
-using GateFormat2 = Tiles<GATE_TILES_2>;
-#else
-using GateFormat2 = GateFormat;
-#endif
-#ifdef DOWN_TILES_2
-using DownFormat2 = Tiles<DOWN_TILES_2>;
-#else
-using DownFormat2 = DownFormat;
-#endif
+template <TileArguments FIRST, TileArguments SECOND>
+using SecondFormatOf = typename FormatOf<SECOND.bits ? SECOND : FIRST>::Type;
+
+using QkvFormat = FormatOf<config.qkv_tiles>::Type;
+using OFormat = FormatOf<config.o_tiles>::Type;
+using GateFormat = FormatOf<config.gate_tiles>::Type;
+using DownFormat = FormatOf<config.down_tiles>::Type;
+using HeadFormat = FormatOf<config.head_tiles>::Type;
+using EmbedFormat = FormatOf<config.embed_tiles>::Type;
+using SharedGateFormat = FormatOf<config.shared_gate_tiles>::Type;
+using SharedDownFormat = FormatOf<config.shared_down_tiles>::Type;
+using InFormat = FormatOf<config.recurrent_tiles>::Type;
+using QkvFormat2 = SecondFormatOf<config.qkv_tiles, config.qkv_tiles_2>;
+using OFormat2 = SecondFormatOf<config.o_tiles, config.o_tiles_2>;
+using GateFormat2 = SecondFormatOf<config.gate_tiles, config.gate_tiles_2>;
+using DownFormat2 = SecondFormatOf<config.down_tiles, config.down_tiles_2>;
+using SharedGateFormat2 = SecondFormatOf<config.shared_gate_tiles, config.shared_gate_tiles_2>;
+using SharedDownFormat2 = SecondFormatOf<config.shared_down_tiles, config.shared_down_tiles_2>;
+using InFormat2 = SecondFormatOf<config.recurrent_tiles, config.recurrent_tiles_2>;
 
 // Inputs of products. Their form depends on the format of the matrices.
 using QkvInput = QkvFormat::Activations<HIDDEN>;
 using OInput = OFormat::Activations<Q_WIDTH>;
 using GateInput = GateFormat::Activations<HIDDEN>;
-using DownInput = DownFormat::Activations<FFN_PARTS == 1 ? DOWN_WIDTH : PART_OF(FFN, 0)>;
+using DownInput = DownFormat::Activations<FFN_PARTS == 1 ? DOWN_WIDTH : part_of(FFN, 0)>;
 using HeadInput = HeadFormat::Activations<HIDDEN>;
-
-#ifdef SHARED_FFN
-using SharedGateFormat = FormatOf<SHARED_GATE_TILES>::Type;
-using SharedDownFormat = FormatOf<SHARED_DOWN_TILES>::Type;
-#ifdef SHARED_GATE_TILES_2
-using SharedGateFormat2 = Tiles<SHARED_GATE_TILES_2>;
-#else
-using SharedGateFormat2 = SharedGateFormat;
-#endif
-#ifdef SHARED_DOWN_TILES_2
-using SharedDownFormat2 = Tiles<SHARED_DOWN_TILES_2>;
-#else
-using SharedDownFormat2 = SharedDownFormat;
-#endif
-#define SHARED_PARTS Tiling<SHARED_FFN>::parts
 using SharedGateInput = SharedGateFormat::Activations<HIDDEN>;
-using SharedDownInput = SharedDownFormat::Activations<PART_OF(SHARED_FFN, 0)>;
-#define SHARED_LIKE_GATE Same<SharedGateInput, GateInput>::value
-#define SHARED_PAIR_ROWS (SHARED_LIKE_GATE ? PAIR_ROWS : 1)  // only tiles share a stage
-#endif
+using SharedDownInput = SharedDownFormat::Activations<part_of(SHARED_FFN, 0)>;
+using OutInput = OFormat::Activations<RECURRENT ? OUT_WIDTH : Q_WIDTH>;  // of a recurrent layer
+static_assert(!RECURRENT || Same<InFormat::Activations<HIDDEN>, QkvInput>::value,
+              "compiler/plan_network.c rejects another form of the layer's input");
+
+constexpr int SHARED_PARTS = Tiling<SHARED_FFN>::parts;
+// Only tiles share a stage.
+constexpr int SHARED_PAIR_ROWS = Same<SharedGateInput, GateInput>::value ? PAIR_ROWS : 1;
+// The last layer computes the input of the head in the form of its own input.
+constexpr bool HEAD_LIKE_QKV = Same<QkvInput, HeadInput>::value;
+// Whether every block keeps the residual stream: to add norms of outputs to it; or because gate and up have
+// the layer's input, but not in the form of the input of q, k and v.
+constexpr bool KEEPS_ROW = POST_NORMS || (PARALLEL && (MLP_NORMS || !Same<QkvInput, GateInput>::value));

@@ -1,4 +1,7 @@
 // Decode: activations as 16-bit parts, for weights of 16 bits. Three bf16 parts hold all 24 bits of a number.
+#pragma once
+
+#include "decode_state.cuh"
 
 // Byte offset in a staged piece of activation pair |pair| of |lane|: see stage().
 static __device__ __forceinline__ int staged_at(int lane, int pair) {
@@ -35,7 +38,6 @@ static __device__ __forceinline__ void stage(Shared *s, int run, float4 x) {
   }
 }
 
-#ifdef DTYPE_F16
 // Scales the warp's values by a power of two, so that the largest is near 2^14: f16 parts neither overflow
 // nor lose the small values. Row sums are multiplied by |unscale|.
 template <int K>
@@ -58,7 +60,6 @@ static __device__ __forceinline__ void scale_for_f16(Activations16<K> &x, float4
     value[i] = {v.x * scale, v.y * scale, v.z * scale, v.w * scale};
   }
 }
-#endif
 
 // Converts the values of this warp's columns to activation fragments.
 template <int K>
@@ -66,9 +67,7 @@ static __device__ __forceinline__ void stage_all(Shared *s, Activations16<K> &x,
                                                  float4 (&value)[Tiling<K>::runs]) {
   using C = Tiling<K>;
   constexpr int staged = Activations16<K>::staged;
-#ifdef DTYPE_F16
-  scale_for_f16(x, value);
-#endif
+  if constexpr (config.dtype == Dtype::F16) scale_for_f16(x, value);
 #pragma unroll
   for (int begin = 0; begin < C::runs; begin += staged) {
     __syncwarp();

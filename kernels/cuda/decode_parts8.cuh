@@ -7,6 +7,9 @@
 // A staged piece is 16 groups of two words, for each part and quad, then its unit and 2^16 times its unit.
 // Word |half| of a group has the bytes of columns 2 * quad + 16 * half + {0, 8, 1, 9}, the order of
 // TileFormat::four_bytes.
+#pragma once
+
+#include "decode_state.cuh"
 
 static __device__ __forceinline__ const u8 *staged_piece(const Shared *s, int run, int piece) {
   return s->work.runs[threadIdx.x >> 5] + run * RUN8_BYTES + piece * PIECE8_BYTES;
@@ -37,13 +40,6 @@ static __device__ __forceinline__ float unit_of(const S *s, const Activations8<K
                                  : staged_unit(s, run, pair);
 }
 
-// The largest absolute value; NaN if there is one.
-static __device__ __forceinline__ float largest_of(float a, float b) {
-  float y;
-  asm("{ .reg .f32 x, y; abs.f32 x, %1; abs.f32 y, %2; max.NaN.f32 %0, x, y; }" : "=f"(y) : "f"(a), "f"(b));
-  return y;
-}
-
 // The digits of x / unit, as bytes.
 static __device__ __forceinline__ u32 digits(float x, float inverse) {
   return ((u32)__float2int_rn(x * inverse) + 0x00808080u) ^ 0x00808080u;
@@ -55,15 +51,11 @@ static __device__ __forceinline__ void stage_run(u8 *run) {
   const bool upper = lane & 2;  // columns 8 to 15 of a half
   const float4 x = *(const float4 *)(run + lane * 16);
   float largest = largest_of(largest_of(x.x, x.y), largest_of(x.z, x.w));
-#if OFFSETS
-  float sum = (x.x + x.y) + (x.z + x.w);
-#endif
+  [[maybe_unused]] float sum = (x.x + x.y) + (x.z + x.w);
 #pragma unroll
   for (int lanes = 1; lanes < 8; lanes <<= 1) {
     largest = largest_of(largest, __shfl_xor_sync(~0u, largest, lanes));
-#if OFFSETS
-    sum += __shfl_xor_sync(~0u, sum, lanes);
-#endif
+    if constexpr (config.offsets) sum += __shfl_xor_sync(~0u, sum, lanes);
   }
   const u32 exponent = max(__float_as_uint(largest) >> 23, 30u);  // biased; that of the unit is 29 less
   const float inverse = __uint_as_float((127 + 127 + 29 - exponent) << 23);
@@ -85,9 +77,7 @@ static __device__ __forceinline__ void stage_run(u8 *run) {
   const float unit = exponent < 255 ? __uint_as_float((exponent - 29) << 23) : __uint_as_float(0x7fc00000u);
   if (lane & 7) return;
   *(float2 *)(to + 128) = {unit, unit * 65536.0f};
-#if OFFSETS
-  *(float *)(to + 136) = sum;
-#endif
+  if constexpr (config.offsets) *(float *)(to + 136) = sum;
 }
 
 // Not inlined: one copy of the code for all roles. |count| is even.
@@ -118,7 +108,7 @@ static __device__ __forceinline__ void stage_all(Shared *s, Activations8<K> &x,
     stage_runs(runs, count + count % 2);
 #pragma unroll
     for (int i = 0; i < count; ++i) {
-      if (OFFSETS) x.sum[begin + i] = *(const float *)(staged_piece(s, i, lane & 3) + 136);
+      if (config.offsets) x.sum[begin + i] = *(const float *)(staged_piece(s, i, lane & 3) + 136);
       if (!C::in_registers) continue;
 #pragma unroll
       for (int pair = 0; pair < 2; ++pair) {

@@ -1,4 +1,7 @@
 // Decode: the ring of shared-memory stages, and the producer that fills it with weights.
+#pragma once
+
+#include "decode_state.cuh"
 
 struct RingPosition {  // position in the ring; the producer and every consumer warp have one each
   u32 stage, parity;   // parity: of the pass through the ring
@@ -29,11 +32,7 @@ struct Producer {
       ++started;
     }
 #if __CUDA_ARCH__ >= 900
-    if ((threadIdx.x & 31) == 0) {
-      asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(full())),
-                   "r"(bytes)
-                   : "memory");
-    }
+    if ((threadIdx.x & 31) == 0) barrier_expect(full(), bytes);
     __syncwarp();
 #else
     (void)bytes;
@@ -45,7 +44,7 @@ struct Producer {
 
   __device__ __forceinline__ void end() {
 #if __CUDA_ARCH__ < 900
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(full())) : "memory");
+    barrier_arrive_after_copies(full());
 #endif
     at.next();
   }
@@ -56,7 +55,7 @@ struct Producer {
     for (; oldest.stage != at.stage || oldest.parity != at.parity; oldest.next())
       barrier_wait(&s->full[oldest.stage], oldest.parity);
 #else
-    asm volatile("cp.async.wait_all;" ::: "memory");
+    wait_all_copies();
 #endif
   }
 };
@@ -69,13 +68,6 @@ static __device__ Rows rows_of_block(int rows, int block, int blocks) {
   return {(int)((u64)units * (u32)block / (u32)blocks) * SHARE_UNIT,
           min(rows, (int)((u64)units * ((u32)block + 1) / (u32)blocks) * SHARE_UNIT)};
 }
-
-#ifdef LAYER_OFFSETS
-__constant__ u64 layer_offsets[LAYERS][LAYER_WEIGHTS] = {LAYER_OFFSETS};
-#define AT(weight, layer) (m.weights + layer_offsets[layer][weight##_NTH])
-#else
-#define AT(weight, layer) (m.weights + weight##_AT + (u64)(layer) * weight##_STEP)
-#endif
 
 // row<F, K>(row): the address of a row of K columns in the format F.
 struct Matrix {
@@ -101,63 +93,60 @@ struct QkvMatrices {
   const u8 *q, *k, *v;
   template <typename F, int K>
   __device__ __forceinline__ const u8 *row(int row) const {
-    if (row < Q_WIDTH) return q + F::template row_offset<K>(row);
-    row -= Q_WIDTH;
+    if (row < Q_ROWS) return q + F::template row_offset<K>(row);
+    row -= Q_ROWS;
     if (row < KV_WIDTH) return k + F::template row_offset<K>(row);
     return v + F::template row_offset<K>(row - KV_WIDTH);
   }
 };
 
 static __device__ __forceinline__ int qkv_role(int row) {
-  return row < Q_WIDTH ? SECOND_Q : row < Q_WIDTH + KV_WIDTH ? SECOND_K : SECOND_V;
+  return row < Q_ROWS ? SECOND_Q : row < Q_ROWS + KV_WIDTH ? SECOND_K : SECOND_V;
 }
 
-#define VECTOR_AT(weight, layer, i) ((const float *)AT(weight, layer))[i]
-
 static __device__ __forceinline__ float qkv_bias(const Model &m, int layer, int row) {
-#ifdef Q_BIAS_AT
-  if (row < Q_WIDTH) return VECTOR_AT(Q_BIAS, layer, row);
-#endif
-#ifdef K_BIAS_AT
-  if (row >= Q_WIDTH && row < Q_WIDTH + KV_WIDTH) return VECTOR_AT(K_BIAS, layer, row - Q_WIDTH);
-#endif
-#ifdef V_BIAS_AT
-  if (row >= Q_WIDTH + KV_WIDTH) return VECTOR_AT(V_BIAS, layer, row - Q_WIDTH - KV_WIDTH);
-#endif
+  if (config.q_bias.present() && row < Q_ROWS) return bias_at<config.q_bias>(m, layer, row);
+  if (config.k_bias.present() && row >= Q_ROWS && row < Q_ROWS + KV_WIDTH)
+    return bias_at<config.k_bias>(m, layer, row - Q_ROWS);
+  if (config.v_bias.present() && row >= Q_ROWS + KV_WIDTH)
+    return bias_at<config.v_bias>(m, layer, row - Q_ROWS - KV_WIDTH);
   return 0;
 }
 
-#ifdef O_BIAS_AT
-#define O_BIAS_OF(layer, row) VECTOR_AT(O_BIAS, layer, row)
-#else
-#define O_BIAS_OF(layer, row) 0.0f
-#endif
-#ifdef GATE_BIAS_AT
-#define GATE_BIAS_OF(layer, row) VECTOR_AT(GATE_BIAS, layer, row)
-#else
-#define GATE_BIAS_OF(layer, row) 0.0f
-#endif
-#ifdef UP_BIAS_AT
-#define UP_BIAS_OF(layer, row) VECTOR_AT(UP_BIAS, layer, row)
-#else
-#define UP_BIAS_OF(layer, row) 0.0f
-#endif
-// Rows of gate and up. With EXPERTS they are the rows of the chosen experts, one expert after the other.
+// The matrices of a recurrent layer's input with the delta rule.
+struct DeltaMatrices {
+  const u8 *in, *z, *beta, *step;
+  template <typename F, int K>
+  __device__ __forceinline__ const u8 *row(int row) const {
+    if (row < CHANNELS) return in + F::template row_offset<K>(row);
+    row -= CHANNELS;
+    if (DELTA_APART || row < VALUE_WIDTH) return z + F::template row_offset<K>(row);
+    row -= VALUE_WIDTH;
+    return row < VALUE_HEADS ? beta + F::template row_offset<K>(row)
+                             : step + F::template row_offset<K>(row - VALUE_HEADS);
+  }
+};
+
+static __device__ __forceinline__ bool uses_second_delta(int layer, int row) {
+  if (!DELTA_APART && row >= IN_WIDTH) return config.delta_rows_format == 2;
+  return uses_second(layer, row < CHANNELS ? SECOND_RECURRENT_IN : SECOND_DELTA_Z);
+}
+
+// Rows of gate and up. In a mixture they are the rows of the chosen experts, one expert after the other.
 // stored_row: index in the stored matrix; hidden_word: index of the hidden value that the row computes;
 // expert_weight: factor of that value.
-#ifdef EXPERTS
 static __device__ __forceinline__ int stored_row(const Shared *s, int row) {
-  return *(const volatile int *)&s->chosen[row / FFN] * FFN + row % FFN;
+  if constexpr (MIXTURE) return *(const volatile int *)&s->chosen[row / FFN] * FFN + row % FFN;
+  return row;
 }
-static __device__ __forceinline__ int hidden_word(int row) { return row / FFN * FFN_STRIDE + row % FFN; }
+static __device__ __forceinline__ int hidden_word(int row) {
+  if constexpr (MIXTURE) return row / FFN * FFN_STRIDE + row % FFN;
+  return row;
+}
 static __device__ __forceinline__ float expert_weight(const Shared *s, int row) {
-  return s->weight[row / FFN];
+  if constexpr (MIXTURE) return s->weight[row / FFN];
+  return 1.0f;
 }
-#else
-static __device__ __forceinline__ int stored_row(const Shared *, int row) { return row; }
-static __device__ __forceinline__ int hidden_word(int row) { return row; }
-static __device__ __forceinline__ float expert_weight(const Shared *, int) { return 1.0f; }
-#endif
 
 struct MlpIndex {
   static __device__ __forceinline__ int stored(const Shared *s, int row) { return stored_row(s, row); }
@@ -167,36 +156,30 @@ struct SharedIndex {  // of the shared expert
 };
 
 static __device__ __forceinline__ float2 mlp_biases(const Model &m, const Shared *s, int layer, int row) {
+  if constexpr (!config.gate_bias.present() && !config.up_bias.present()) return {0.0f, 0.0f};
   const int stored = stored_row(s, row);
-  (void)m, (void)layer, (void)stored;
-#if MLP_MATRICES == 1
-  return {UP_BIAS_OF(layer, stored), 0.0f};
-#else
-  return {GATE_BIAS_OF(layer, stored), UP_BIAS_OF(layer, stored)};
-#endif
+  if constexpr (MLP_MATRICES == 1)
+    return {bias_at<config.up_bias>(m, layer, stored), 0.0f};
+  else
+    return {bias_at<config.gate_bias>(m, layer, stored), bias_at<config.up_bias>(m, layer, stored)};
 }
 
 static __device__ __forceinline__ float head_bias(const Model &m, int row) {
-#ifdef HEAD_BIAS_AT
-  return ((const float *)(m.weights + HEAD_BIAS_AT))[row];
-#else
-  (void)m, (void)row;
+  if constexpr (config.head_bias.present()) return ((const float *)(m.weights + config.head_bias.at))[row];
   return 0;
-#endif
 }
 
-// Bias of the down projection; with EXPERTS the weighted sum of those of the chosen experts.
+// Bias of the down projection; in a mixture the weighted sum of those of the chosen experts.
 static __device__ __forceinline__ float down_bias(const Model &m, const Shared *s, int layer, int row) {
-  float bias = 0;
-#if defined(DOWN_BIAS_AT) && defined(EXPERTS)
+  if constexpr (config.down_bias.present() && MIXTURE) {
+    float bias = 0;
 #pragma unroll
-  for (int i = 0; i < USED; ++i)
-    bias += s->weight[i] * VECTOR_AT(DOWN_BIAS, layer, s->chosen[i] * HIDDEN + row);
-#elif defined(DOWN_BIAS_AT)
-  bias = VECTOR_AT(DOWN_BIAS, layer, row);
-#endif
-  (void)m, (void)s, (void)layer, (void)row;
-  return bias;
+    for (int i = 0; i < USED; ++i)
+      bias += s->weight[i] * bias_at<config.down_bias>(m, layer, s->chosen[i] * HIDDEN + row);
+    return bias;
+  } else {
+    return bias_at<config.down_bias>(m, layer, row);
+  }
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -229,7 +212,7 @@ static __device__ __forceinline__ void stream_rows(Producer &p, Rows rows, Secon
 // The order of Consumer::rows_in_parts.
 template <typename F, typename G, int PART, typename At>
 static __device__ __forceinline__ void stream_part(Producer &p, Rows rows, bool second, At at) {
-  stream_rows<F, G, PART_OF(FFN, PART)>(p, rows, [=](int) { return second; }, at);
+  stream_rows<F, G, part_of(FFN, PART)>(p, rows, [=](int) { return second; }, at);
   if constexpr (PART + 1 < FFN_PARTS) stream_part<F, G, PART + 1>(p, rows, second, at);
 }
 
@@ -244,7 +227,6 @@ static __device__ __forceinline__ void stream_down(Producer &p, Rows rows, bool 
   }
 }
 
-#if MLP_MATRICES == 2
 template <typename F, typename Index>
 static __device__ __forceinline__ void copy_pair(Producer &p, int row, const u8 *gate, const u8 *up) {
   const u64 at = F::template row_offset<HIDDEN>(Index::stored(p.s, row));
@@ -288,12 +270,10 @@ static __device__ __forceinline__ void stream_pairs(Producer &p, Rows rows, bool
   else
     stream_in_turns<F, G, Index>(p, rows, second, gate, up);
 }
-#endif
 
-#ifdef EXPERTS
 // Waits until the experts of the |nth| layer of this launch are chosen. False: the consumers have stopped.
 static __device__ __forceinline__ bool wait_for_choice(const Shared *s, int nth) {
-  while (*(const volatile int *)&s->choices <= nth)
+  while (*(const volatile int *)&s->choices[0] <= nth)
     if (*(const volatile int *)&s->stopped) return false;
   __threadfence_block();
   return true;
@@ -322,43 +302,88 @@ static __device__ __forceinline__ void stream_expert_down(Producer &p, Rows rows
       F::template copy_grouped<DOWN_WIDTH>(p, r, count, at);
   }
 }
-#endif
 
 // The matrices that the MLP's input is multiplied with.
 static __device__ __forceinline__ void stream_mlp(const Model &m, Producer &p, int l) {
   const bool second = uses_second(l, SECOND_GATE);
-#if MLP_MATRICES == 2
-  stream_pairs<GateFormat, GateFormat2, MlpIndex, PAIR_ROWS>(p, p.s->ffn, second, AT(GATE, l), AT(UP, l));
-#else
-  stream_rows<GateFormat, GateFormat2, HIDDEN>(p, p.s->ffn, [=](int) { return second; }, Matrix{AT(UP, l)});
-#endif
+  if constexpr (MLP_MATRICES == 2)
+    stream_pairs<GateFormat, GateFormat2, MlpIndex, PAIR_ROWS>(
+        p, p.s->ffn, second, weight_at<config.gate>(m, l), weight_at<config.up>(m, l));
+  else
+    stream_rows<GateFormat, GateFormat2, HIDDEN>(
+        p, p.s->ffn, [=](int) { return second; }, Matrix{weight_at<config.up>(m, l)});
 }
 
-#ifdef SHARED_FFN
+template <int = 0>
 static __device__ __forceinline__ void stream_shared_pairs(const Model &m, Producer &p, int l) {
   stream_pairs<SharedGateFormat, SharedGateFormat2, SharedIndex, SHARED_PAIR_ROWS>(
-      p, p.s->shared, uses_second(l, SECOND_SHARED_GATE), AT(SHARED_GATE, l), AT(SHARED_UP, l));
+      p, p.s->shared[0], uses_second(l, SECOND_SHARED_GATE), weight_at<config.shared_gate>(m, l),
+      weight_at<config.shared_up>(m, l));
 }
 
 template <int PART>
 static __device__ __forceinline__ void stream_shared_part(Producer &p, Rows rows, bool second, Matrix at) {
-  stream_rows<SharedDownFormat, SharedDownFormat2, PART_OF(SHARED_FFN, PART)>(
+  stream_rows<SharedDownFormat, SharedDownFormat2, part_of(SHARED_FFN, PART)>(
       p, rows, [=](int) { return second; }, at);
   if constexpr (PART + 1 < SHARED_PARTS) stream_shared_part<PART + 1>(p, rows, second, at);
 }
 
 // The order of rows_of_all_experts.
+template <int = 0>
 static __device__ __forceinline__ void stream_all_down(const Model &m, Producer &p, int l) {
   const Rows rows = p.s->width;
 #pragma unroll 1
   for (int begin = rows.begin; begin < rows.end && !p.stopped; begin += BATCH * TILE) {
     const Rows batch = {begin, min(rows.end, begin + BATCH * TILE)};
-    stream_shared_part<0>(p, batch, uses_second(l, SECOND_SHARED_DOWN), Matrix{AT(SHARED_DOWN, l)});
+    stream_shared_part<0>(p, batch, uses_second(l, SECOND_SHARED_DOWN),
+                          Matrix{weight_at<config.shared_down>(m, l)});
     stream_expert_down<DownFormat, DownFormat2>(p, batch, uses_second(l, SECOND_DOWN),
-                                                ExpertRows{AT(DOWN, l), p.s});
+                                                ExpertRows{weight_at<config.down>(m, l), p.s});
   }
 }
-#endif
+
+// The matrices that hidden values are multiplied with.
+static __device__ __forceinline__ void stream_hidden(const Model &m, Producer &p, int l) {
+  if constexpr (SHARED_EXPERT)
+    stream_all_down(m, p, l);
+  else if constexpr (MIXTURE)
+    stream_expert_down<DownFormat, DownFormat2>(p, p.s->width, uses_second(l, SECOND_DOWN),
+                                                ExpertRows{weight_at<config.down>(m, l), p.s});
+  else
+    stream_down(p, p.s->width, uses_second(l, SECOND_DOWN), Matrix{weight_at<config.down>(m, l)});
+}
+
+// The matrices that the input of a recurrent layer is multiplied with.
+template <int = 0>
+static __device__ __forceinline__ void stream_recurrent(const Model &m, Producer &p, int l) {
+  const Rows rows = p.s->in[0];
+  if constexpr (DELTA) {
+    stream_rows<InFormat, InFormat2, HIDDEN>(
+        p, rows, [&](int row) { return uses_second_delta(l, row); },
+        DeltaMatrices{weight_at<config.recurrent_in>(m, l), weight_at<config.delta_z>(m, l),
+                      weight_at<config.delta_beta>(m, l), weight_at<config.delta_step>(m, l)});
+  } else {  // the order of Consumer::triples
+    const bool second = uses_second(l, SECOND_RECURRENT_IN);
+    const Matrix matrix = {weight_at<config.recurrent_in>(m, l)};
+#pragma unroll 1
+    for (int r = rows.begin; r < rows.end; r += TILE) {
+#pragma unroll 1
+      for (int i = 0; i < 3 && !p.stopped; ++i)
+        copy_either<InFormat, InFormat2, HIDDEN>(p, i * HIDDEN + r, min(TILE, rows.end - r), second, matrix);
+    }
+  }
+}
+
+// The matrix that the output of attention, or of a recurrent layer, is multiplied with.
+template <int = 0>
+static __device__ __forceinline__ void stream_output(const Model &m, Producer &p, int l) {
+  const auto second = [&](int) { return uses_second(l, SECOND_O); };
+  const u8 *matrix = is_recurrent(l) ? weight_at<config.recurrent_out>(m, l) : weight_at<config.o>(m, l);
+  if (OUT_WIDTH != Q_WIDTH && is_recurrent(l))
+    stream_rows<OFormat, OFormat2, OUT_WIDTH>(p, p.s->width, second, Matrix{matrix});
+  else
+    stream_rows<OFormat, OFormat2, Q_WIDTH>(p, p.s->width, second, Matrix{matrix});
+}
 
 static __device__ void produce(const Model &m, Shared *s, int steps) {
   Producer p = {s, {0, 0}, {0, 0}, 0, false};
@@ -366,30 +391,28 @@ static __device__ void produce(const Model &m, Shared *s, int steps) {
   for (int step = 0; step < steps && !p.stopped; ++step) {
 #pragma unroll 1
     for (int l = 0; l < LAYERS && !p.stopped; ++l) {
-      stream_rows<QkvFormat, QkvFormat2, HIDDEN>(
-          p, s->qkv, [&](int row) { return uses_second(l, qkv_role(row)); },
-          QkvMatrices{AT(Q, l), AT(K, l), AT(V, l)});
+      if (is_recurrent(l)) {
+        if constexpr (RECURRENT) stream_recurrent(m, p, l);
+      } else {
+        stream_rows<QkvFormat, QkvFormat2, HIDDEN>(
+            p, s->qkv, [&](int row) { return uses_second(l, qkv_role(row)); },
+            QkvMatrices{weight_at<config.q>(m, l), weight_at<config.k>(m, l), weight_at<config.v>(m, l)});
+      }
       if (PARALLEL) stream_mlp(m, p, l);
-      stream_rows<OFormat, OFormat2, Q_WIDTH>(
-          p, s->width, [&](int) { return uses_second(l, SECOND_O); }, Matrix{AT(O, l)});
-#ifdef SHARED_FFN
-      stream_shared_pairs(m, p, l);
-#endif
-#ifdef EXPERTS
-      if (p.stopped || !wait_for_choice(s, step * LAYERS + l)) break;
-#endif
+      if constexpr (RECURRENT)
+        stream_output(m, p, l);
+      else
+        stream_rows<OFormat, OFormat2, Q_WIDTH>(
+            p, s->width, [&](int) { return uses_second(l, SECOND_O); }, Matrix{weight_at<config.o>(m, l)});
+      if constexpr (SHARED_EXPERT) stream_shared_pairs(m, p, l);
+      if constexpr (MIXTURE) {
+        if (p.stopped || !wait_for_choice(s, step * LAYERS + l)) break;
+      }
       if (!PARALLEL) stream_mlp(m, p, l);
-#ifdef SHARED_FFN
-      stream_all_down(m, p, l);
-#elif defined(EXPERTS)
-      stream_expert_down<DownFormat, DownFormat2>(p, s->width, uses_second(l, SECOND_DOWN),
-                                                  ExpertRows{AT(DOWN, l), s});
-#else
-      stream_down(p, s->width, uses_second(l, SECOND_DOWN), Matrix{AT(DOWN, l)});
-#endif
+      stream_hidden(m, p, l);
     }
     stream_rows<HeadFormat, HeadFormat, HIDDEN>(
-        p, s->vocab, [](int) { return false; }, Matrix{m.weights + HEAD_AT});
+        p, s->vocab, [](int) { return false; }, Matrix{m.weights + config.head.at});
   }
   p.drain();
 }

@@ -1,14 +1,23 @@
 // Decode: weights that are rows of 16-bit numbers.
 //
+// Not a format of decode_tiles.cuh: the weights are operands as they are stored, times activations in three
+// parts of 16 bits. Codes of tiles are operands of integer instructions, times activations in four parts of 8
+// bits, and a scale multiplies each sum of 32 columns.
+//
 // One tensor-core instruction multiplies a 16 x 16 matrix with a 16 x 8 matrix. Eight rows x 32 columns of
 // weights fill the first one: lane 4 * row + quad holds eight neighbouring weights of its row. The
 // instruction uses pairs 0 and 2 as its row |row| and pairs 1 and 3 as its row |row| + 8. Column |part| of
 // the second matrix holds that part of the activations for pairs 0 and 2, column 4 + |part| for pairs 1
 // and 3. So a lane needs two registers of activations per piece.
 
-#define PARTS 3  // 16-bit numbers that add up to an activation: three bf16 parts hold all 24 bits
-#define PIECE16_BYTES (PARTS * 64)  // of staged activations
-#define RUN16_BYTES (4 * PIECE16_BYTES)
+#pragma once
+
+#include "decode_copies.cuh"
+#include "decode_primitives.cuh"
+
+constexpr int PARTS = 3;  // 16-bit numbers that add up to an activation: three bf16 parts hold all 24 bits
+constexpr int PIECE16_BYTES = PARTS * 64;  // of staged activations
+constexpr int RUN16_BYTES = 4 * PIECE16_BYTES;
 
 // Activations of a warp's columns: the two-register B fragment of the instruction, per piece of each run.
 template <int K>
@@ -22,9 +31,7 @@ struct Activations16 {
   float unscale;  // factor of the row sums, with f16 parts
 
   __device__ __forceinline__ float rescale(float sum) const {
-#ifdef DTYPE_F16
-    sum *= unscale;
-#endif
+    if constexpr (config.dtype == Dtype::F16) return sum * unscale;
     return sum;
   }
 };

@@ -4,6 +4,34 @@
 // and few scores reach it. The blocks append those to one list. Then every block selects the k best and draws
 // the token. The code is short: it runs once per token, and is fetched from L2 again each time. What is rare
 // (typical sampling, long lists) is in functions of its own.
+#pragma once
+
+#include "decode_sums.cuh"
+
+#define MLX_SAMPLE_CALL __device__ __forceinline__  // for sample.h
+#include "sample.h"
+
+struct Best {
+  float value;
+  int token;
+  __device__ __forceinline__ void update(float v, int t) {
+    if (v > value || (v == value && t < token)) value = v, token = t;
+  }
+};
+
+// The largest logit of all consumer threads, returned to every thread.
+static __device__ __forceinline__ Best best_of_block(Shared *s, Best best) {
+#pragma unroll
+  for (int i = 16; i; i >>= 1)
+    best.update(__shfl_xor_sync(~0u, best.value, i), __shfl_xor_sync(~0u, best.token, i));
+  if ((threadIdx.x & 31) == 0)
+    s->reduce[threadIdx.x >> 5] = best.value, s->reduce_index[threadIdx.x >> 5] = best.token;
+  sync_consumers();
+#pragma unroll
+  for (int i = 0; i < WARPS; ++i) best.update(s->reduce[i], s->reduce_index[i]);
+  sync_consumers();
+  return best;
+}
 
 // Whether the token may be another one than that with the largest logit.
 static __device__ __forceinline__ bool needs_sampling(const int *sampling) {
@@ -12,8 +40,9 @@ static __device__ __forceinline__ bool needs_sampling(const int *sampling) {
          sampling[MLX_SAMPLING_BIAS_COUNT] > 0 || sampling[MLX_SAMPLING_WINDOW] > 0;
 }
 
-#define MAX_GATHERED 256     // candidates of all blocks in shared memory; more are selected in global memory
-#define BLOCK_UNIT 0x10000u  // of the counter of candidates: the upper half counts blocks
+constexpr int MAX_GATHERED =
+    256;  // candidates of all blocks in shared memory; more are selected in global memory
+constexpr u32 BLOCK_UNIT = 0x10000u;  // of the counter of candidates: the upper half counts blocks
 
 struct Entry {  // of a candidate
   u64 order, weight;

@@ -4,16 +4,20 @@
 // the scores of experts and receiving those of all experts. The rows of down are multiplied before those of
 // the chosen experts, whose hidden values other blocks still compute. The weight of the shared expert is
 // known after the choice, so it multiplies the hidden values when they are received.
+#pragma once
+
+#include "decode_experts.cuh"
 
 // The hidden values of the shared expert.
+template <int = 0>
 static __device__ __forceinline__ void compute_shared(const Model &m, Consumer &c, int l, int parity,
                                                       const SharedGateInput &h) {
   Shared *s = c.s;
   c.pairs<SharedGateFormat, SharedGateFormat2, SHARED_PAIR_ROWS>(
-      h, s->shared, uses_second(l, SECOND_SHARED_GATE), [] {}, [](int) { return float2{0, 0}; },
+      h, s->shared[0], uses_second(l, SECOND_SHARED_GATE), [] {}, [](int) { return float2{0, 0}; },
       [&](int row, float gate, float up, float2, bool) {
         const float scale = layer_scale(s);
-        publish(&m.scratch->shared[parity][row], gated(gate * scale, up * scale));
+        publish(&m.scratch->shared[parity][row], gated(l, gate * scale, up * scale));
       });
 }
 
@@ -29,7 +33,9 @@ static __device__ __forceinline__ void score_and_compute_shared(const Model &m, 
     SharedGateInput own;
     receive_and_score(m, c.s, l, parity, own);
     compute_shared(m, c, l, parity, own);
-    receive_and_normalize(c.s, m.scratch->x1[parity], nullptr, BEFORE_MLP(l), nullptr, h);
+    receive_and_normalize(c.s, m.scratch->x1[parity], nullptr,
+                          Norm{optional_weight<BEFORE_MLP>(m, l), optional_weight<BEFORE_MLP_BIAS>(m, l)},
+                          nullptr, h);
   }
 }
 
@@ -38,7 +44,7 @@ static __device__ __forceinline__ void receive_shared(Shared *s, const float *wo
   constexpr int K = A::columns;
   float4 value[Tiling<K>::runs];
   receive_all<K>(words, value);
-  const float weight = s->shared_weight;
+  const float weight = s->shared_weight[0];
 #pragma unroll
   for (int i = 0; i < Tiling<K>::runs; ++i)
     value[i] = {value[i].x * weight, value[i].y * weight, value[i].z * weight, value[i].w * weight};
@@ -50,7 +56,7 @@ template <int PART>
 static __device__ __forceinline__ void multiply_shared(Consumer &c, const float *words, int count,
                                                        bool second) {
   {
-    SharedDownFormat::Activations<PART_OF(SHARED_FFN, PART)> x;
+    SharedDownFormat::Activations<part_of(SHARED_FFN, PART)> x;
     receive_shared(c.s, words, x);
     c.multiply_batch<SharedDownFormat, SharedDownFormat2, (PART > 0), 1>(x, ceil_div(count, TILE),
                                                                          [=](int) { return second; });

@@ -1,13 +1,11 @@
 // Decode: the consumers' activations, and their products with rows of weights.
-
-static __device__ __forceinline__ void sync_consumers() {
-  asm volatile("barrier.sync 1, %0;" ::"n"(THREADS) : "memory");
-}
+#pragma once
 
 #include "decode_parts16.cuh"
-#ifdef PACKED
 #include "decode_parts8.cuh"
-#endif
+#include "decode_ring.cuh"
+
+static __device__ __forceinline__ void sync_consumers() { sync_threads<THREADS>(); }
 
 // Loads all words first, then reloads the words that were EMPTY.
 template <int K>
@@ -37,15 +35,15 @@ static __device__ __forceinline__ void receive_all(const float *words, float4 (&
 template <int K>
 static __device__ __forceinline__ void reorder(Shared *s, const int *order,
                                                float4 (&value)[Tiling<K>::runs]) {
-#if ORDERED
   using C = Tiling<K>;
   const u32 last = C::width - 1;  // a damaged file must not lead out of bounds
-  if (!order) return;
+  if (!ORDERED || !order) return;
+  float *row = (float *)&s->row;
   sync_consumers();  // all warps have read the row before
 #pragma unroll
   for (int i = 0; i < C::runs; ++i) {
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
-    if (C::has(i, column)) *(float4 *)(s->row + column) = value[i];
+    if (C::has(i, column)) *(float4 *)(row + column) = value[i];
   }
   sync_consumers();
 #pragma unroll
@@ -53,12 +51,8 @@ static __device__ __forceinline__ void reorder(Shared *s, const int *order,
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
     if (!C::has(i, column)) continue;
     const uint4 at = *(const uint4 *)(order + column);
-    value[i] = {s->row[min(at.x, last)], s->row[min(at.y, last)], s->row[min(at.z, last)],
-                s->row[min(at.w, last)]};
+    value[i] = {row[min(at.x, last)], row[min(at.y, last)], row[min(at.z, last)], row[min(at.w, last)]};
   }
-#else
-  (void)s, (void)order, (void)value;
-#endif
 }
 
 // |order|: of the columns of the product; NULL: none.
@@ -73,10 +67,11 @@ static __device__ __forceinline__ void receive_activations(Shared *s, const floa
 }
 
 // Gains or biases of a norm; ones if the norm has no gains. Biases always have a weight.
-static __device__ __forceinline__ void load_gain(const u8 *weight, float4 (&gain)[Tiling<HIDDEN>::runs]) {
+template <int RUNS>
+static __device__ __forceinline__ void load_gain(const u8 *weight, float4 (&gain)[RUNS]) {
   using C = Tiling<HIDDEN>;
 #pragma unroll
-  for (int i = 0; i < C::runs; ++i) {
+  for (int i = 0; i < RUNS; ++i) {
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
     if (!GAINS && !weight && LAYER_NORMS)  // columns past the last stay 0
       gain[i] = C::has(i, column) ? float4{1, 1, 1, 1} : float4{0, 0, 0, 0};
@@ -87,7 +82,6 @@ static __device__ __forceinline__ void load_gain(const u8 *weight, float4 (&gain
   }
 }
 
-#if !LAYER_NORMS
 // Multiplies the residual stream by the gain of the norm. The RMS divides the sums later: see norm_scale.
 static __device__ __forceinline__ void multiply_gain(Shared *s, float4 (&value)[Tiling<HIDDEN>::runs],
                                                      const float4 (&gain)[Tiling<HIDDEN>::runs]) {
@@ -101,21 +95,15 @@ static __device__ __forceinline__ void multiply_gain(Shared *s, float4 (&value)[
   square = warp_sum(square);
   if ((threadIdx.x & 31) == 0) s->square[threadIdx.x >> 5] = square;
 }
-#endif
 
 // Biases of a norm, if norms have them.
-#define BIAS_RUNS (NORM_BIASES ? Tiling<HIDDEN>::runs : 1)
+constexpr int BIAS_RUNS = NORM_BIASES ? Tiling<HIDDEN>::runs : 1;
 static __device__ __forceinline__ void load_norm(Norm norm, float4 (&gain)[Tiling<HIDDEN>::runs],
                                                  float4 (&bias)[BIAS_RUNS]) {
   load_gain(norm.gain, gain);
-#if NORM_BIASES
-  load_gain(norm.bias, bias);
-#else
-  (void)bias;
-#endif
+  if constexpr (NORM_BIASES) load_gain(norm.bias, bias);
 }
 
-#if LAYER_NORMS
 // Stores the number of columns of this warp, their mean, and the sum of the squares of their deviations from
 // it. They are complete after the barrier: see row_moments.
 static __device__ __forceinline__ void measure_row(Shared *s, const float4 (&value)[Tiling<HIDDEN>::runs]) {
@@ -166,21 +154,24 @@ static __device__ __forceinline__ void apply_norm(const Shared *s, float4 (&valu
     const float4 v = value[i], g = gain[i];
     value[i] = {(v.x - mean) * scale * g.x, (v.y - mean) * scale * g.y, (v.z - mean) * scale * g.z,
                 (v.w - mean) * scale * g.w};
-#if NORM_BIASES
-    const float4 b = bias[i];
-    value[i] = {value[i].x + b.x, value[i].y + b.y, value[i].z + b.z, value[i].w + b.w};
-#endif
+    if constexpr (NORM_BIASES) {
+      const float4 b = bias[i];
+      value[i] = {value[i].x + b.x, value[i].y + b.y, value[i].z + b.z, value[i].w + b.w};
+    }
   }
 }
-#endif
 
-#if PARALLEL
+// Four numbers of the residual stream that this block keeps, from |column| on.
+static __device__ __forceinline__ float4 *residual_at(Shared *s, int column) {
+  return (float4 *)((float *)&s->residual + column);
+}
+
 static __device__ __forceinline__ void keep_row(Shared *s, const float4 (&value)[Tiling<HIDDEN>::runs]) {
   using C = Tiling<HIDDEN>;
 #pragma unroll
   for (int i = 0; i < C::runs; ++i) {
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
-    if (C::has(i, column)) *(float4 *)(s->residual + column) = value[i];
+    if (C::has(i, column)) *residual_at(s, column) = value[i];
   }
 }
 
@@ -192,32 +183,35 @@ static __device__ __forceinline__ void normalize_kept(Shared *s, Norm norm, cons
 #pragma unroll
   for (int i = 0; i < C::runs; ++i) {
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
-    value[i] = C::has(i, column) ? *(const float4 *)(s->residual + column) : float4{0, 0, 0, 0};
+    value[i] = C::has(i, column) ? *residual_at(s, column) : float4{0, 0, 0, 0};
   }
-#if LAYER_NORMS
-  apply_norm(s, value, gain, bias);
-#else
-  multiply_gain(s, value, gain);
-#endif
+  if constexpr (LAYER_NORMS)
+    apply_norm(s, value, gain, bias);
+  else
+    multiply_gain(s, value, gain);
   reorder<HIDDEN>(s, order, value);
   stage_all(s, x, value);
 }
-#endif
 
-// RMSNorm: multiplies by the gain only, see norm_scale.
-template <typename A>
+struct NoUse {  // see normalize
+  __device__ __forceinline__ void operator()(const float4 (&)[Tiling<HIDDEN>::runs]) const {}
+};
+
+// RMSNorm: multiplies by the gain only, see norm_scale. All consumers call use(value) with their columns of
+// the row.
+template <typename A, typename Use = NoUse>
 static __device__ __forceinline__ void normalize(Shared *s, float4 (&value)[Tiling<HIDDEN>::runs],
                                                  const float4 (&gain)[Tiling<HIDDEN>::runs],
-                                                 const float4 (&bias)[BIAS_RUNS], const int *order, A &x) {
-#if PARALLEL
-  if constexpr (KEEPS_ROW) keep_row(s, value);
-#endif
-#if LAYER_NORMS
-  measure_row(s, value);
-  apply_norm(s, value, gain, bias);
-#else
-  multiply_gain(s, value, gain);
-#endif
+                                                 const float4 (&bias)[BIAS_RUNS], const int *order, A &x,
+                                                 Use use = {}) {
+  if constexpr (PARALLEL && KEEPS_ROW) keep_row(s, value);
+  if constexpr (LAYER_NORMS) {
+    measure_row(s, value);
+    apply_norm(s, value, gain, bias);
+  } else {
+    multiply_gain(s, value, gain);
+  }
+  use(value);
   reorder<HIDDEN>(s, order, value);
   stage_all(s, x, value);
 }
@@ -236,7 +230,6 @@ static __device__ __forceinline__ float layer_scale(const Shared *s) {
   return PRE_NORMS ? norm_scale(s) : 1.0f;
 }
 
-#if POST_NORMS
 // |value| holds the output of a sublayer: replaces it by the residual stream after the normalized output is
 // added. Every block keeps the whole residual stream, so that this needs no exchange between blocks.
 static __device__ __forceinline__ void add_normalized(Shared *s, float4 (&value)[Tiling<HIDDEN>::runs],
@@ -260,76 +253,65 @@ static __device__ __forceinline__ void add_normalized(Shared *s, float4 (&value)
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
     if (!C::has(i, column)) continue;
     const float4 v = value[i], g = gain[i];
-    float4 *x = (float4 *)(s->residual + column);
+    float4 *x = residual_at(s, column);
     *x = value[i] = {x->x + v.x * scale * g.x, x->y + v.y * scale * g.y, x->z + v.z * scale * g.z,
                      x->w + v.w * scale * g.w};
   }
 }
-#define AFTER_ATTENTION(layer) AT(POST_ATTN_NORM, layer)
-#define AFTER_MLP(layer) AT(POST_MLP_NORM, layer)
-#else
-#define AFTER_ATTENTION(layer) nullptr
-#define AFTER_MLP(layer) nullptr
-#endif
 
 // |post|: with POST_NORMS, the gain of the norm of the received sublayer output.
-template <typename A>
+template <typename A, typename Use = NoUse>
 static __device__ __forceinline__ void receive_and_normalize(Shared *s, const float *words, const u8 *post,
-                                                             Norm norm, const int *order, A &x) {
+                                                             Norm norm, const int *order, A &x,
+                                                             Use use = {}) {
   float4 value[Tiling<HIDDEN>::runs], gain[Tiling<HIDDEN>::runs], bias[BIAS_RUNS];
   load_norm(norm, gain, bias);
-#if POST_NORMS
-  float4 post_gain[Tiling<HIDDEN>::runs];
-  load_gain(post, post_gain);
-  receive_all<HIDDEN>(words, value);
-  add_normalized(s, value, post_gain);
-#else
-  (void)post;
-  receive_all<HIDDEN>(words, value);
-#endif
-  normalize(s, value, gain, bias, order, x);
+  if constexpr (POST_NORMS) {
+    float4 post_gain[Tiling<HIDDEN>::runs];
+    load_gain(post, post_gain);
+    receive_all<HIDDEN>(words, value);
+    add_normalized(s, value, post_gain);
+  } else {
+    receive_all<HIDDEN>(words, value);
+  }
+  normalize(s, value, gain, bias, order, x, use);
 }
-
-#ifdef POSITIONS_AT
-#define POSITION_ROW(position) m.weights + POSITIONS_AT, min(position, POSITION_ROWS - 1)
-#endif
 
 // Column |column| of the embedding of a token.
 static __device__ __forceinline__ float embedded1(const Model &m, int token, int position, int column) {
-  float x = EmbedFormat::load1<HIDDEN>(m.weights + EMBED_AT, token, column) * (float)EMBED_SCALE;
-#ifdef POSITIONS_AT
-  x += EmbedFormat::load1<HIDDEN>(POSITION_ROW(position), column);
-#else
-  (void)position;
-#endif
+  float x = EmbedFormat::load1<HIDDEN>(m.weights + config.embed.at, token, column) * config.embed_scale;
+  if constexpr (config.positions.present())
+    x += EmbedFormat::load1<HIDDEN>(m.weights + config.positions.at, min(position, config.position_rows - 1),
+                                    column);
   return x;
 }
 
-static __device__ __forceinline__ void embed(const Model &m, Shared *s, int token, int position,
-                                             QkvInput &x) {
+template <typename Use = NoUse>
+static __device__ __forceinline__ void embed(const Model &m, Shared *s, int token, int position, QkvInput &x,
+                                             Use use = {}) {
   using C = Tiling<HIDDEN>;
   float4 value[C::runs], gain[C::runs], bias[BIAS_RUNS];
-  load_norm(BEFORE_ATTENTION(0), gain, bias);
+  load_norm(Norm{optional_weight<config.attn_norm>(m, 0), optional_weight<config.attn_norm_bias>(m, 0)}, gain,
+            bias);
 #pragma unroll
   for (int i = 0; i < C::runs; ++i) {
     const int column = C::column(i) + (threadIdx.x & 31) * 4;
-    value[i] = C::has(i, column) ? EmbedFormat::load4<HIDDEN>(m.weights + EMBED_AT, token, column)
+    value[i] = C::has(i, column) ? EmbedFormat::load4<HIDDEN>(m.weights + config.embed.at, token, column)
                                  : float4{0, 0, 0, 0};
-    const float scale = (float)EMBED_SCALE;
+    const float scale = config.embed_scale;
     value[i] = {value[i].x * scale, value[i].y * scale, value[i].z * scale, value[i].w * scale};
-#ifdef POSITIONS_AT
-    if (C::has(i, column)) {
-      const float4 p = EmbedFormat::load4<HIDDEN>(POSITION_ROW(position), column);
-      value[i] = {value[i].x + p.x, value[i].y + p.y, value[i].z + p.z, value[i].w + p.w};
+    if constexpr (config.positions.present()) {
+      if (C::has(i, column)) {
+        const float4 p = EmbedFormat::load4<HIDDEN>(m.weights + config.positions.at,
+                                                    min(position, config.position_rows - 1), column);
+        value[i] = {value[i].x + p.x, value[i].y + p.y, value[i].z + p.z, value[i].w + p.w};
+      }
     }
-#else
-    (void)position;
-#endif
-#if POST_NORMS
-    if (C::has(i, column)) *(float4 *)(s->residual + column) = value[i];
-#endif
+    if constexpr (POST_NORMS) {
+      if (C::has(i, column)) *residual_at(s, column) = value[i];
+    }
   }
-  normalize(s, value, gain, bias, QKV_ORDER_OF(0), x);
+  normalize(s, value, gain, bias, order_at<config.qkv_order>(m, 0), x, use);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -400,7 +382,7 @@ struct Consumer {
 #pragma unroll 1
     for (int begin = rows.begin; begin < rows.end; begin += BATCH * TILE) {
       const int count = min(BATCH * TILE, rows.end - begin), row = begin + (int)threadIdx.x;
-      const float old = (int)threadIdx.x < count ? before(row) : 0.0f;
+      const auto old = (int)threadIdx.x < count ? before(row) : decltype(before(row)){};
       multiply_batch<F, G, false, 1>(x, ceil_div(count, TILE),
                                      [&](int i) { return second(begin + i * TILE); });
       sync_consumers();
@@ -413,7 +395,7 @@ struct Consumer {
   template <typename F, typename G, int PART>
   __device__ __forceinline__ void multiply_parts(const float *words, int count, bool second) {
     {
-      typename F::template Activations<PART_OF(FFN, PART)> x;
+      typename F::template Activations<part_of(FFN, PART)> x;
       receive_activations(s, words, nullptr, x);
       multiply_batch<F, G, (PART > 0), 1>(x, ceil_div(count, TILE), [=](int) { return second; });
     }
@@ -431,6 +413,23 @@ struct Consumer {
       multiply_parts<F, G, 0>(words, count, second);
       sync_consumers();
       if ((int)threadIdx.x < count) done(row, total(threadIdx.x), old);
+      buffer ^= 1;
+    }
+  }
+
+  // Calls done(row, sum, sum, sum, before(row)) with the sums of rows |row|, HIDDEN + |row| and
+  // 2 * HIDDEN + |row|.
+  template <typename F, typename G, typename A, typename Before, typename Done>
+  __device__ __forceinline__ void triples(const A &x, Rows rows, bool second, Before before, Done done) {
+    constexpr int most = BATCH / 3 * TILE;
+    const int t = threadIdx.x, low = t / TILE * 3 * TILE + t % TILE;
+#pragma unroll 1
+    for (int begin = rows.begin; begin < rows.end; begin += most) {
+      const int count = min(most, rows.end - begin);
+      const auto old = t < count ? before(begin + t) : decltype(before(begin)){};
+      multiply_batch<F, G, false, 1>(x, 3 * ceil_div(count, TILE), [=](int) { return second; });
+      sync_consumers();
+      if (t < count) done(begin + t, total(low), total(low + TILE), total(low + 2 * TILE), old);
       buffer ^= 1;
     }
   }

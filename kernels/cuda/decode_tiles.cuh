@@ -7,12 +7,15 @@
 // parts of the first piece's activations, columns 4 to 7 those of the second piece. Sums of integers are
 // exact; the scale of the row multiplies the sum of a piece.
 //
-// A macro per role (QKV_TILES ...) gives the template arguments.
+// A field of the configuration per role (qkv_tiles ...) has the template arguments.
+#pragma once
 
+#include "decode_copies.cuh"
+#include "decode_shape.cuh"
 #include "tile_format.cuh"
 
-#define PIECE8_BYTES 160  // of staged activations
-#define RUN8_BYTES (4 * PIECE8_BYTES)
+constexpr int PIECE8_BYTES = 160;  // of staged activations
+constexpr int RUN8_BYTES = 4 * PIECE8_BYTES;
 
 // Activations of a warp's columns. |fragment|: the two-register B fragment of the instruction, per two pieces
 // of each run. |unit|: of the products with it, in this lane.
@@ -25,7 +28,7 @@ struct Activations8 {
   static constexpr int kept = C::in_registers ? C::runs : 1;
   uint2 fragment[kept][2];
   float unit[kept][2];
-  float sum[OFFSETS ? C::runs : 1];  // sum over piece |quad|: multiplied with offsets
+  float sum[config.offsets ? C::runs : 1];  // sum over piece |quad|: multiplied with offsets
 
   __device__ __forceinline__ float rescale(float sum) const { return sum; }
 };
@@ -44,19 +47,14 @@ static __device__ __forceinline__ float two_parts(const int (&sum)[4]) {
 // Eight rows x two pieces of 32 columns.
 static __device__ __forceinline__ float multiply_bytes(uint4 a, uint2 x) {
   int sum[4];
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%10, %10, %10, %10};"
-      : "=r"(sum[0]), "=r"(sum[1]), "=r"(sum[2]), "=r"(sum[3])
-      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(x.x), "r"(x.y), "r"(0));
+  mma_s8(sum, a, x);
   return two_parts(sum);
 }
 
 // The same for 16 columns of each piece.
 static __device__ __forceinline__ float multiply_half(u32 first, u32 second, u32 x) {
   int sum[4];
-  asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
-      : "=r"(sum[0]), "=r"(sum[1]), "=r"(sum[2]), "=r"(sum[3])
-      : "r"(first), "r"(second), "r"(x), "r"(0));
+  mma_s8(sum, make_uint2(first, second), x);
   return two_parts(sum);
 }
 

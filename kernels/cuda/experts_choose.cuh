@@ -1,17 +1,20 @@
 // Mixture of experts: a warp chooses the experts of a token by their scores.
 
+#pragma once
+
+#include "experts_shape.cuh"
+#include "ptx.cuh"
 #include "step.h"
 
 constexpr int PER = (EXPERTS + 31) / 32;  // scores of a lane: those of experts lane, lane + 32, ...
-static_assert(EXPERTS <= 1024 && USED <= 32 && USED <= EXPERTS, "sizes");
 
-#ifdef BATCH
-#define BATCH_PARAMETER const int *__restrict__ batch,
-#define IS_PADDING(token) (batch[batch[MLX_STEP_AT_POSITIONS] + (token)] < 0)
-#else
-#define BATCH_PARAMETER
-#define IS_PADDING(token) false
-#endif
+// Whether |token| of |batch| (kernels/step.h) is padding. Without BATCHED there is no batch, and no padding
+// is known.
+template <bool BATCHED>
+__device__ __forceinline__ bool is_padding(const int *batch, int token) {
+  if constexpr (BATCHED) return batch[batch[MLX_STEP_AT_POSITIONS] + token] < 0;
+  return false;
+}
 
 // Integers in the order of the floats; 0 is below all of them.
 __device__ __forceinline__ u32 key_of(float v) {
@@ -24,11 +27,7 @@ __device__ __forceinline__ float value_of(u32 key) {
 }
 
 // Reads a score from L2: the kernel may have started before the one that wrote it ended (experts_gemv.cuh).
-__device__ __forceinline__ float load_score(const float *from) {
-  float v;
-  asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(v) : "l"(from) : "memory");
-  return v;
-}
+__device__ __forceinline__ float load_score(const float *from) { return load_relaxed_in_order(from); }
 
 // The expert of the largest key, the lowest on a tie. *|out_key|: its key.
 __device__ __forceinline__ int best_of_warp(const u32 (&keys)[PER], u32 *out_key) {

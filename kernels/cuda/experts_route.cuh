@@ -1,23 +1,38 @@
 // Mixture of experts (experts.cu): experts of each token, pairs grouped by expert, and the weighted sum.
+#pragma once
+
+#include "experts_weigh.cuh"
+#include "overlap.cuh"
 
 #if defined(ROUTE)
 
-#include "experts_choose.cuh"
+// The names of parameters that the kernel does not have.
+constexpr const int *batch = nullptr;
+constexpr const float *correction = nullptr;
 
-extern "C" __global__ void __launch_bounds__(128)
-    NAME(const float *__restrict__ scores, BATCH_PARAMETER int *__restrict__ routing, int tokens) {
+extern "C" __global__ void __launch_bounds__(128) NAME(const float *__restrict__ scores,
+#if BATCH
+                                                       const int *__restrict__ batch,
+#endif
+#if CORRECTION
+                                                       const float *__restrict__ correction,
+#endif
+                                                       int *__restrict__ routing, int tokens) {
   start_next_kernel();
   wait_for_previous_kernel();
   const int lane = threadIdx.x % 32, token = blockIdx.x * 4 + threadIdx.x / 32;
   if (token >= tokens) return;
   Choice mine = {-1, 0};
-  if (!IS_PADDING(token)) mine = choose(after_wait(scores) + (u64)token * EXPERTS, USED);
+  if (!is_padding<BATCH>(batch, token))
+    mine = choose_weighed(after_wait(scores) + (u64)token * EXPERTS, correction, USED);
   if (lane >= USED) return;
   routing[token * USED + lane] = mine.expert;
   routing[(tokens + token) * USED + lane] = __float_as_int(mine.weight);
 }
 
 #else
+
+constexpr int TILE = config.tile;
 
 // Where the parts of |groups| are, for |tokens| tokens.
 struct Layout {
@@ -120,9 +135,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 
 #else
 
+constexpr int N = config.n;
+constexpr const float *residual = nullptr;  // the name of a parameter that the kernel does not have
+
 extern "C" __global__ void __launch_bounds__(256)
     NAME(const float *__restrict__ x, const int *__restrict__ routing, const int *__restrict__ groups,
-#ifdef RESIDUAL
+#if RESIDUAL
          const float *__restrict__ residual,
 #endif
          float *__restrict__ y, int tokens) {
@@ -131,9 +149,8 @@ extern "C" __global__ void __launch_bounds__(256)
   x = after_wait(x);
   routing = after_wait(routing);
   groups = after_wait(groups);
-#ifdef RESIDUAL
-  residual = after_wait(residual);
-#endif
+  const float *added = nullptr;
+  if constexpr (RESIDUAL) added = after_wait(residual);
   const int column = (blockIdx.x * 256 + threadIdx.x) * 4, token = blockIdx.y;
   const Layout at(tokens);
   if (column >= N) return;
@@ -146,10 +163,10 @@ extern "C" __global__ void __launch_bounds__(256)
     sum.x = fmaf(v.x, weight, sum.x), sum.y = fmaf(v.y, weight, sum.y);
     sum.z = fmaf(v.z, weight, sum.z), sum.w = fmaf(v.w, weight, sum.w);
   }
-#ifdef RESIDUAL
-  const float4 old = *(const float4 *)(residual + (u64)token * N + column);
-  sum = make_float4(old.x + sum.x, old.y + sum.y, old.z + sum.z, old.w + sum.w);
-#endif
+  if constexpr (RESIDUAL) {
+    const float4 old = *(const float4 *)(added + (u64)token * N + column);
+    sum = make_float4(old.x + sum.x, old.y + sum.y, old.z + sum.z, old.w + sum.w);
+  }
   *(float4 *)(y + (u64)token * N + column) = sum;
 }
 

@@ -1,10 +1,16 @@
 // Mixture of experts (experts.cu): products with small f32 matrices.
+#pragma once
+
+#include "config.cuh"
+#include "overlap.cuh"
+
+constexpr int N = config.n, K = config.k;
 
 __device__ __forceinline__ float dot4(float4 a, float4 b, float sum) {
   return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
 }
 
-#if defined(VECTOR)
+#if defined(SCORES_VECTOR)
 
 extern "C" __global__ void __launch_bounds__(128)
     NAME(const float *__restrict__ x, const float *__restrict__ w, float *__restrict__ y, int tokens) {

@@ -19,108 +19,9 @@
 // The grid must not be larger than the number of multiprocessors: blocks wait for each other. Blocks past
 // that number return at once.
 //
-// Macros, set by the compiler: HIDDEN FFN Q_WIDTH KV_WIDTH HEAD_DIM VOCAB NORM_EPS SLICES (of FFN)
-// SHARED_BYTES SCRATCH_AT and SCRATCH_WORDS (Buffers, in words), the type of the KV pool as in
-// attention_pages.cuh, and X_AT and X_STEP of the weights, as in decode.cu.
+// few_config.cuh describes the configuration.
 
-#include "overlap.cuh"
-
-typedef unsigned char u8;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-
-#include "attention_pages.cuh"
-#include "parts.cuh"
-
-#define TOKENS 8
-#define UNIT 8
-#define WARPS 8  // consumers; the producer comes after them
-#define THREADS (WARPS * 32)
-#define STAGES 6
-#define IN_FLIGHT 2  // stages whose copies are in flight; more only delay the words that blocks exchange
-#define BATCH 4      // tiles whose sums are completed together
-#define SLICE (FFN / SLICES)
-#define HEAD_UNITS (HEAD_DIM / UNIT)
-#define NOWHERE (~0ull)
-#define MAX_POLLS (1u << 24)  // of a word: about ten seconds
-#define EMPTY 0xffffffffu     // a NaN that no arithmetic produces
-
-static __host__ __device__ constexpr int max_of(int a, int b) { return a > b ? a : b; }
-static constexpr int COLUMNS = max_of(max_of(HIDDEN, Q_WIDTH), SLICE);  // most columns of x
-static constexpr int PIECES = COLUMNS / 32 / WARPS;                     // most pieces of 32 columns of a warp
-static constexpr int COUNTS = (HIDDEN | Q_WIDTH | SLICE) / 32 / WARPS;  // bits of all numbers of pieces
-static constexpr int GROUP = COUNTS % 4 == 0 ? 4 : COUNTS % 2 == 0 ? 2 : 1;  // pieces multiplied together
-static constexpr int PITCH = COLUMNS * 2 + 16;  // of a row in a stage: the 8 rows of a matrix use all banks
-static_assert(HIDDEN % (32 * WARPS) == 0 && Q_WIDTH % (32 * WARPS) == 0 && SLICE % (32 * WARPS) == 0, "");
-static_assert(VOCAB % UNIT == 0 && HEAD_DIM % UNIT == 0 && SLICES * SLICE == FFN && PIECES <= 8, "");
-
-// Parts of a launch.
-#define PART_LAYER 1   // from o to down, of |layer|
-#define PART_QKV 2     // of |layer|, or of the next one after PART_LAYER
-#define PART_HEAD 4    // logits
-#define PART_APPEND 8  // with PART_QKV: applies RoPE to q and k, and stores k and v in the KV pool. Not KV_Q8
-
-struct Shared {
-  u8 ring[STAGES][UNIT * PITCH];
-  float sums[BATCH][WARPS][32][4];
-  float gain[2][HIDDEN];        // of the norms before the MLP and before q, k and v
-  float square[WARPS][TOKENS];  // sum of squares of a warp's columns
-  u64 keys[TOKENS];             // where a token's first key head is in the KV pool; NOWHERE for padding
-  u64 full[STAGES], free[STAGES], gains;
-};
-static_assert(sizeof(Shared) <= SHARED_BYTES, "shared memory");
-
-// Layers use two sets of buffers in turn. A launch marks the other set EMPTY, which no launch uses then. The
-// first launch of a step uses none and marks the first set.
-struct Buffers {
-  float after_attention[TOKENS * HIDDEN];
-  float after_mlp[TOKENS * HIDDEN];
-  float hidden[TOKENS * FFN];
-  float partial[SLICES * TOKENS * HIDDEN];
-};
-static_assert(2 * sizeof(Buffers) == 4 * SCRATCH_WORDS, "scratch");
-
-// Where a number of x is in these buffers: a warp reads the numbers that its lanes hold of a piece with two
-// instructions, each of 512 neighbouring bytes.
-static __device__ __forceinline__ int place(int column, int token) {
-  const int chunk = column >> 3 & 3, quad = column >> 1 & 3;
-  return (column >> 5) * 256 + (chunk >> 1) * 128 + token * 16 + quad * 4 + (chunk & 1) * 2 + (column & 1);
-}
-
-struct Launch {
-  const u8 *weights;
-  const float *attended, *x;  // x: before the first layer, or what the LM head multiplies
-  Buffers *buffers;
-  const float *cosine, *sine;  // of the tokens, HEAD_DIM / 2 each
-  const int *batch;            // step.h
-  pool_t *pool;
-  float *out[3];  // q, k, v, with PART_APPEND only q; after the last layer, x; logits
-  Layer pages;    // of q, k and v
-  int layer, parts, block, blocks;
-};
-
-#define AT(weight, layer) (l.weights + weight##_AT + (u64)(layer) * weight##_STEP)
-
-struct Range {  // of units
-  int begin, end;
-};
-static __device__ __forceinline__ Range share(int rows, int nth, int count) {
-  return {rows / UNIT * nth / count, rows / UNIT * (nth + 1) / count};
-}
-// The rows of the down projection that block |l.block| multiplies with its slice.
-static __device__ __forceinline__ Range down_share(const Launch &l) {
-  const int slice = l.block % SLICES;
-  return share(HIDDEN, l.block / SLICES, (l.blocks - slice + SLICES - 1) / SLICES);
-}
-
-#include "decode_copies.cuh"
-
-struct RingPosition {
-  u32 stage, parity;
-  __device__ __forceinline__ void next() {
-    if (++stage == STAGES) stage = 0, parity ^= 1;
-  }
-};
+#include "few_consumer.cuh"
 
 // ----------------------------------------------------------------------------------------------------------
 // The producer: one warp
@@ -131,10 +32,7 @@ struct Producer {
   int started;
 
   __device__ __forceinline__ void expect(u64 *barrier, int bytes) {
-    if ((threadIdx.x & 31) == 0)
-      asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
-                   "r"(bytes)
-                   : "memory");
+    if ((threadIdx.x & 31) == 0) barrier_expect(barrier, bytes);
     __syncwarp();
   }
 
@@ -165,10 +63,10 @@ struct Producer {
 
 static __device__ __forceinline__ const u8 *qkv_unit(const Launch &l, int layer, int unit) {
   int row = unit / HEAD_UNITS * HEAD_DIM + unit % HEAD_UNITS * (UNIT / 2);
-  if (row < Q_WIDTH) return AT(Q, layer) + (u64)row * HIDDEN * 2;
+  if (row < Q_WIDTH) return weight_at<config.q>(l, layer) + (u64)row * HIDDEN * 2;
   row -= Q_WIDTH;
-  if (row < KV_WIDTH) return AT(K, layer) + (u64)row * HIDDEN * 2;
-  return AT(V, layer) + (u64)(row - KV_WIDTH) * HIDDEN * 2;
+  if (row < KV_WIDTH) return weight_at<config.k>(l, layer) + (u64)row * HIDDEN * 2;
+  return weight_at<config.v>(l, layer) + (u64)(row - KV_WIDTH) * HIDDEN * 2;
 }
 
 static __device__ __forceinline__ int qkv_layer(const Launch &l) {
@@ -180,19 +78,20 @@ static __device__ __forceinline__ void produce(const Launch &l, Shared *s) {
   const int lane = threadIdx.x & 31;
   p.expect(&s->gains, (l.parts & PART_LAYER ? HIDDEN * 4 : 0) + (l.parts & PART_QKV ? HIDDEN * 4 : 0));
   if (l.parts & PART_LAYER)
-    copy_bytes((u8 *)s->gain[0], AT(MLP_NORM, l.layer), HIDDEN * 4, lane, 32, &s->gains);
+    copy_bytes((u8 *)s->gain[0], weight_at<config.mlp_norm>(l, l.layer), HIDDEN * 4, lane, 32, &s->gains);
   if (l.parts & PART_QKV)
-    copy_bytes((u8 *)s->gain[1], AT(ATTN_NORM, qkv_layer(l)), HIDDEN * 4, lane, 32, &s->gains);
+    copy_bytes((u8 *)s->gain[1], weight_at<config.attn_norm>(l, qkv_layer(l)), HIDDEN * 4, lane, 32,
+               &s->gains);
   __syncwarp();
   if (l.parts & PART_LAYER) {
-    p.units(AT(O, l.layer), share(HIDDEN, l.block, l.blocks), Q_WIDTH, Q_WIDTH * 2);
+    p.units(weight_at<config.o>(l, l.layer), share(HIDDEN, l.block, l.blocks), Q_WIDTH, Q_WIDTH * 2);
     const Range r = share(FFN, l.block, l.blocks);
 #pragma unroll 1
     for (int u = r.begin; u < r.end; ++u) {
-      p.unit(AT(GATE, l.layer) + (u64)u * UNIT * HIDDEN * 2, HIDDEN, HIDDEN * 2);
-      p.unit(AT(UP, l.layer) + (u64)u * UNIT * HIDDEN * 2, HIDDEN, HIDDEN * 2);
+      p.unit(weight_at<config.gate>(l, l.layer) + (u64)u * UNIT * HIDDEN * 2, HIDDEN, HIDDEN * 2);
+      p.unit(weight_at<config.up>(l, l.layer) + (u64)u * UNIT * HIDDEN * 2, HIDDEN, HIDDEN * 2);
     }
-    p.units(AT(DOWN, l.layer) + l.block % SLICES * SLICE * 2, down_share(l), SLICE, FFN * 2);
+    p.units(weight_at<config.down>(l, l.layer) + l.block % SLICES * SLICE * 2, down_share(l), SLICE, FFN * 2);
   }
   if (l.parts & PART_QKV) {
     const Range r = share(Q_WIDTH + 2 * KV_WIDTH, l.block, l.blocks);
@@ -200,10 +99,9 @@ static __device__ __forceinline__ void produce(const Launch &l, Shared *s) {
     for (int u = r.begin; u < r.end; ++u)
       p.unit(qkv_unit(l, qkv_layer(l), u), HIDDEN, HIDDEN * 2, (HEAD_DIM / 2 - UNIT / 2) * HIDDEN * 2);
   }
-  if (l.parts & PART_HEAD) p.units(AT(HEAD, 0), share(VOCAB, l.block, l.blocks), HIDDEN, HIDDEN * 2);
+  if (l.parts & PART_HEAD)
+    p.units(weight_at<config.head>(l, 0), share(VOCAB, l.block, l.blocks), HIDDEN, HIDDEN * 2);
 }
-
-#include "few_consumer.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
     mlx_few(const u8 *weights, const float *attended, const float *x, const float *cosine, const float *sine,
@@ -211,14 +109,13 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
             int page_layer, int page_layers, int before, int layer, int parts) {
   extern __shared__ __align__(128) u8 memory[];
   Shared *s = (Shared *)memory;
-  u32 processors;
-  asm("mov.u32 %0, %%nsmid;" : "=r"(processors));
+  const u32 processors = processor_count();
   start_next_kernel();
   const int blocks = gridDim.x < processors ? gridDim.x : processors;
   const Launch l = {weights,
                     attended,
                     x,
-                    (Buffers *)(scratch + SCRATCH_AT),
+                    (Buffers *)(scratch + config.scratch_at),
                     cosine,
                     sine,
                     batch,
@@ -237,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
 #pragma unroll 1
     for (int i = 0; i < STAGES; ++i) barrier_init(&s->full[i], 1), barrier_init(&s->free[i], WARPS);
     barrier_init(&s->gains, 1);
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    fence_async_proxy();
   }
   __syncthreads();
   if (threadIdx.x >= THREADS)

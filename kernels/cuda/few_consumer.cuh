@@ -1,35 +1,20 @@
 // Few tokens (few.cu): the warps that multiply.
+#pragma once
 
-static __device__ __forceinline__ void sync_consumers() {
-  asm volatile("barrier.sync 1, %0;" ::"n"(THREADS) : "memory");
-}
+#include "few_state.cuh"
+#include "overlap.cuh"
+#include "parts.cuh"
 
-static __device__ __forceinline__ void publish(float *word, float value) {
-  asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(word), "f"(value) : "memory");
-}
-
-static __device__ __forceinline__ float load1(const float *word) {
-  float v;
-  asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(v) : "l"(word));
-  return v;
-}
+static __device__ __forceinline__ void sync_consumers() { sync_threads<THREADS>(); }
 
 static __device__ __forceinline__ void load4(float *v, const float *words) {
-  asm volatile("ld.relaxed.gpu.global.v4.f32 {%0,%1,%2,%3}, [%4];"
-               : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
-               : "l"(words));
+  const float4 loaded = load_relaxed4(words);
+  v[0] = loaded.x, v[1] = loaded.y, v[2] = loaded.z, v[3] = loaded.w;
 }
 
 static __device__ __forceinline__ bool is_empty(float v) { return __float_as_uint(v) == EMPTY; }
 static __device__ __forceinline__ bool any_empty(const float *v) {
   return is_empty(v[0]) || is_empty(v[1]) || is_empty(v[2]) || is_empty(v[3]);
-}
-
-static __device__ __forceinline__ void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 // Called in loops that wait for other blocks. Blocks that are not resident would never answer: an error is
@@ -144,11 +129,7 @@ struct Consumer {
       if (first >= count) break;
       u32 w[GROUP * 2][4];
 #pragma unroll
-      for (int i = 0; i < GROUP * 2; ++i)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(w[i][0]), "=r"(w[i][1]), "=r"(w[i][2]), "=r"(w[i][3])
-                     : "r"(from + (first * 2 + i) * 32)
-                     : "memory");
+      for (int i = 0; i < GROUP * 2; ++i) load_matrices(w[i], from + (first * 2 + i) * 32);
       float d[GROUP][4] = {};
 #pragma unroll
       for (int i = 0; i < GROUP * 6; ++i) {
@@ -216,7 +197,7 @@ struct Consumer {
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < WARPS; ++i) sum += s->square[i][my_token()];
-    return 1 / sqrtf(sum / HIDDEN + NORM_EPS);
+    return 1 / sqrtf(sum / HIDDEN + config.norm_eps);
   }
 };
 
@@ -275,7 +256,8 @@ struct Phases {
   __device__ __forceinline__ int first_row() const { return (r.begin + c.my_tile() * 2) * UNIT + c.my_row(); }
   __device__ __forceinline__ float before_o(int column) const {
     const int token = c.my_token();
-    return l.layer ? load1(old->after_mlp + place(column, token)) : load1(l.x + token * HIDDEN + column);
+    return l.layer ? load_relaxed(old->after_mlp + place(column, token))
+                   : load_relaxed(l.x + token * HIDDEN + column);
   }
   __device__ __forceinline__ void load_residual() {
     const int mine = first_row(), end = r.end * UNIT;
@@ -295,8 +277,8 @@ struct Phases {
   // still return EMPTY: relaxed loads of two words are not ordered by causality.
   __device__ __forceinline__ float before_down(int unit) const {
     const float *word = now->after_attention + place(unit * UNIT + sum_row(), sum_token());
-    float v = load1(word);
-    for (u32 polls = 0; is_empty(v); count_poll(polls)) v = load1(word);
+    float v = load_relaxed(word);
+    for (u32 polls = 0; is_empty(v); count_poll(polls)) v = load_relaxed(word);
     return v;
   }
   // After the last layer x is also stored in the usual order.
@@ -308,10 +290,11 @@ struct Phases {
       const float *from = now->partial + token * HIDDEN + column;
       float v[SLICES], sum = 0;
 #pragma unroll
-      for (int i = 0; i < SLICES; ++i) v[i] = load1(from + i * TOKENS * HIDDEN);
+      for (int i = 0; i < SLICES; ++i) v[i] = load_relaxed(from + i * TOKENS * HIDDEN);
 #pragma unroll
       for (int i = 0; i < SLICES; ++i) {
-        for (u32 polls = 0; is_empty(v[i]); count_poll(polls)) v[i] = load1(from + i * TOKENS * HIDDEN);
+        for (u32 polls = 0; is_empty(v[i]); count_poll(polls))
+          v[i] = load_relaxed(from + i * TOKENS * HIDDEN);
         sum += v[i];
       }
       sum += unit == mine ? early[0] : before_down(unit);
@@ -330,10 +313,9 @@ struct Phases {
     const int unit = r.begin + tile * 2 + c.my_half();
     return {unit / HEAD_UNITS, unit % HEAD_UNITS * (UNIT / 2) + c.my_pair()};
   }
-#ifndef KV_Q8  // its numbers need the largest one of the head first
   __device__ __forceinline__ float2 rotation(int at) const {
     const int word = c.my_token() * (HEAD_DIM / 2) + at;
-    return {load1(l.cosine + word), load1(l.sine + word)};
+    return {load_relaxed(l.cosine + word), load_relaxed(l.sine + word)};
   }
   // Loads what takes several dependent loads, or would be waited for at the end of the launch. The last warp
   // finds the tokens' keys: it seldom has sums of slices to add.
@@ -349,7 +331,9 @@ struct Phases {
         Pages(l.batch, l.batch[slots + token], l.pages).find_key(key, l.batch[positions + token], 0);
     c.s->keys[token] = valid ? key : NOWHERE;
   }
-  __device__ __forceinline__ void append(HeadRow row, float2 turn, float low, float high) const {
+  // Not for codes of 8 bits: they need the largest number of the head first. T is pool_t.
+  template <typename T>
+  __device__ __forceinline__ void append(T *pool, HeadRow row, float2 turn, float low, float high) const {
     constexpr int HEADS = Q_WIDTH / HEAD_DIM, KV_HEADS = KV_WIDTH / HEAD_DIM;
     const int token = c.my_token();
     const bool value = row.head >= HEADS + KV_HEADS;
@@ -360,20 +344,19 @@ struct Phases {
       to[0] = first, to[HEAD_DIM / 2] = second;
     } else if (c.s->keys[token] != NOWHERE) {
       const int head = (row.head - HEADS) % KV_HEADS * 2 + value;  // keys and values alternate
-      pool_t *to = l.pool + c.s->keys[token] + head * PAGE * HEAD_DIM + row.at;
+      T *to = pool + c.s->keys[token] + head * PAGE * HEAD_DIM + row.at;
       store1(to, first), store1(to + HEAD_DIM / 2, second);
     }
   }
-#endif
   __device__ __forceinline__ void store_qkv(int tile, float low, float high) {
     if (r.begin + tile * 2 + c.my_half() >= r.end) return;
     if (tile < BATCH) scale = c.scale();
     const HeadRow row = head_row(tile);
     low *= scale, high *= scale;
-#ifndef KV_Q8
-    if (l.parts & PART_APPEND)
-      return append(row, tile < BATCH ? float2{early[0], early[1]} : rotation(row.at), low, high);
-#endif
+    if constexpr (config.kv != Dtype::Q8_0) {
+      if (l.parts & PART_APPEND)
+        return append(l.pool, row, tile < BATCH ? float2{early[0], early[1]} : rotation(row.at), low, high);
+    }
     const int word = row.head * HEAD_DIM + row.at, token = c.my_token();
     float *to = word < Q_WIDTH ? l.out[0] + token * Q_WIDTH + word
                                : l.out[word < Q_WIDTH + KV_WIDTH ? 1 : 2] + token * KV_WIDTH +
@@ -421,9 +404,9 @@ struct Phases {
   __device__ __forceinline__ void run(int phase) {
     const Product p = product(phase);
     if (phase == PHASE_O) load_residual();
-#ifndef KV_Q8
-    if (phase == PHASE_QKV && l.parts & PART_APPEND) prepare_append();
-#endif
+    if constexpr (config.kv != Dtype::Q8_0) {
+      if (phase == PHASE_QKV && l.parts & PART_APPEND) prepare_append();
+    }
     if (p.norm >= 0) barrier_wait(&c.s->gains, 0);
     c.load(p);
     if (phase == PHASE_DOWN) early[0] = first_unit() < r.end ? before_down(first_unit()) : 0;

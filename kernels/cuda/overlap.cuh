@@ -9,15 +9,15 @@
 // The variable mlx_overlap tells the CUDA driver of IREE (third_party/iree.patch) to launch the kernels of
 // this image so. Kernels without it wait for the end of the previous kernel, as usual.
 
+#pragma once
+
+#include "ptx.cuh"
+
 #if __CUDA_ARCH__ >= 900
 extern "C" __device__ int mlx_overlap = 1;
 
-__device__ __forceinline__ void start_next_kernel() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-__device__ __forceinline__ void wait_for_previous_kernel() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-}
+__device__ __forceinline__ void start_next_kernel() { launch_dependents(); }
+__device__ __forceinline__ void wait_for_previous_kernel() { wait_for_dependencies(); }
 #else
 __device__ __forceinline__ void start_next_kernel() {}
 __device__ __forceinline__ void wait_for_previous_kernel() {}
@@ -25,6 +25,5 @@ __device__ __forceinline__ void wait_for_previous_kernel() {}
 
 template <typename T>
 __device__ __forceinline__ T *after_wait(T *pointer) {
-  asm volatile("" : "+l"(pointer)::"memory");
-  return pointer;
+  return forget(pointer);
 }

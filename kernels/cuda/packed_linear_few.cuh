@@ -7,12 +7,17 @@
 // divide the slice. A warp copies its weights through its own ring of DEPTH pieces of 32 columns. A lane
 // reads only what it copied itself, so that no warp waits for another one between the first product and the
 // last. Columns are permuted as in packed_linear_rows16.cuh.
+#pragma once
 
 #include "cluster.cuh"
+#include "gated.cuh"
+#include "overlap.cuh"
 #include "packed_operands.cuh"
 #include "packed_parts.cuh"
 
-constexpr int WEIGHTS = EPILOGUE == 2 ? 2 : 1;
+constexpr bool ADD = EPILOGUE == 1, GATED = EPILOGUE == 2;
+constexpr int GROUPS = config.groups, TALL = config.tall, ALONG = config.along, DEPTH = config.depth;
+constexpr int WEIGHTS = GATED ? 2 : 1;
 constexpr int THREADS = 32 * TALL * ALONG;
 constexpr int TILE_GROUPS = GROUPS / WEIGHTS;  // groups of rows of y
 constexpr int TILE_ROWS = TILE_GROUPS * 16;
@@ -20,17 +25,12 @@ constexpr int PIECE_BYTES = GROUPS * 1024;  // of a warp
 constexpr int RING_BYTES = DEPTH * PIECE_BYTES;
 constexpr int PLANE = 16 * 128;  // a part of x, 64 columns
 constexpr int CHUNK_BYTES = 3 * PLANE;
-#define RUNS_EACH ((RUNS + SPLIT - 1) / SPLIT)             // runs of one block of a cluster
-#define PIECES_EACH ((RUNS_EACH * 4 + ALONG - 1) / ALONG)  // pieces of one warp
-constexpr int FRAGMENTS = TALL * TILE_GROUPS * 2;          // of 16 rows and 8 tokens, that a cluster computes
+constexpr int FRAGMENTS = TALL * TILE_GROUPS * 2;  // of 16 rows and 8 tokens, that a cluster computes
 static_assert(GROUPS % WEIGHTS == 0, "tile");
 
-// Copies 16 bytes, or zeros if not |valid|.
-__device__ __forceinline__ void copy16(u32 to, const u8 *from, bool valid) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(valid ? 16 : 0)
-               : "memory");
-}
+// Runs of one block of a cluster, and pieces of one warp.
+__device__ __forceinline__ int runs_each() { return (run_count() + SPLIT - 1) / SPLIT; }
+__device__ __forceinline__ int pieces_each() { return (runs_each() * 4 + ALONG - 1) / ALONG; }
 
 // The copies of a warp.
 struct Ring {
@@ -46,16 +46,19 @@ struct Ring {
 #pragma unroll
     for (int g = 0; g < GROUPS; g++) {
       const int top = row + g / WEIGHTS * 16;
-      from[g] = (g % WEIGHTS ? w2 : w) + ((u64)((top < N ? top : N - 16) + lane / 4) * K + column) * 2;
+      from[g] = (g % WEIGHTS ? w2 : w) +
+                ((u64)((top < size_n() ? top : size_n() - 16) + lane / 4) * size_k() + column) * 2;
     }
   }
 
   __device__ __forceinline__ void copy(int piece) const {
-    const bool valid = WHOLE_RUNS || column + piece * 32 < K;
+    const bool valid = config.whole_runs || column + piece * 32 < size_k();
     const u32 to = slot + piece % DEPTH * PIECE_BYTES;
 #pragma unroll
     for (int i = 0; i < GROUPS * 2; i++)
-      copy16(to + i * 512, valid ? from[i / 2] + (u64)(i % 2 * 8) * K * 2 + piece * 64 : from[0], valid);
+      copy_async16_line(to + i * 512,
+                        valid ? from[i / 2] + (u64)(i % 2 * 8) * size_k() * 2 + piece * 64 : from[0],
+                        valid ? 16 : 0);
   }
 };
 
@@ -94,32 +97,33 @@ __device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][2][4], const
 }
 
 // Splits columns [first, first + 64 * chunks) of x into bf16 parts. Eight neighbouring threads have 64
-// columns of a row; 128 threads have a chunk. With NORM_EPS x is multiplied by |gain|, and |squares| gets the
+// columns of a row; 128 threads have a chunk. With GAIN x is multiplied by |gain|, and |squares| gets the
 // sum of squares of x over each chunk and row.
 __device__ __forceinline__ void cut_slice(u8 *to, const float *x, const float *gain, float *squares,
                                           int first, int chunks) {
-  constexpr int BATCH = 4;  // loads in flight
-  for (int base = threadIdx.x; base < chunks * 128; base += BATCH * THREADS) {
-    float v[BATCH][8] = {};
+  constexpr int LOADS = 4;  // loads in flight
+  for (int base = threadIdx.x; base < chunks * 128; base += LOADS * THREADS) {
+    float v[LOADS][8] = {};
 #pragma unroll
-    for (int i = 0; i < BATCH; i++) {
+    for (int i = 0; i < LOADS; i++) {
       const int at = base + i * THREADS, row = at / 8 % 16, column = first + (at / 128 * 8 + at % 8) * 8;
-      if (at < chunks * 128 && row < M && column < K) load8(v[i], x + (u64)row * K + column);
+      if (at < chunks * 128 && row < size_m() && column < size_k())
+        load8(v[i], x + (u64)row * size_k() + column);
     }
 #pragma unroll
-    for (int i = 0; i < BATCH; i++) {
+    for (int i = 0; i < LOADS; i++) {
       const int at = base + i * THREADS;
       if (at >= chunks * 128) break;  // the same for all threads of a warp
-#ifdef NORM_EPS
-      const int column = first + (at / 128 * 8 + at % 8) * 8;
-      float square = 0, g[8] = {};
-      if (column < K) load8(g, gain + column);
+      if constexpr (GAIN) {
+        const int column = first + (at / 128 * 8 + at % 8) * 8;
+        float square = 0, g[8] = {};
+        if (column < size_k()) load8(g, gain + column);
 #pragma unroll
-      for (int e = 0; e < 8; e++) square += v[i][e] * v[i][e], v[i][e] *= g[e];
+        for (int e = 0; e < 8; e++) square += v[i][e] * v[i][e], v[i][e] *= g[e];
 #pragma unroll
-      for (int step = 1; step < 8; step *= 2) square += __shfl_xor_sync(~0u, square, step);
-      if (at % 8 == 0) squares[at / 8] = square;
-#endif
+        for (int step = 1; step < 8; step *= 2) square += __shfl_xor_sync(~0u, square, step);
+        if (at % 8 == 0) squares[at / 8] = square;
+      }
       store_parts(to, at / 8 % 16, at / 128 * 8 + at % 8, v[i]);
     }
   }
@@ -128,11 +132,10 @@ __device__ __forceinline__ void cut_slice(u8 *to, const float *x, const float *g
 // ---- epilogue: sums of the cluster, scale of the norm, residual, activation ----
 
 __device__ __forceinline__ void meet() {
-#if SPLIT > 1
-  wait_cluster();
-#else
-  __syncthreads();
-#endif
+  if constexpr (SPLIT > 1)
+    wait_cluster();
+  else
+    __syncthreads();
 }
 
 // This lane's sums of a fragment, at |from| in the ring of the first warp of its tile; in a fixed order.
@@ -140,31 +143,23 @@ __device__ __forceinline__ void sum_fragment(float (&v)[4], const u8 *memory, u3
 #pragma unroll
   for (int i = 0; i < SPLIT * ALONG; i++) {
     const u8 *at = memory + i % ALONG * TALL * RING_BYTES + from;
-#if SPLIT > 1
-    const float4 p = read_cluster4((u32)__cvta_generic_to_shared(at), i / ALONG);
-#else
-    const float4 p = *(const float4 *)at;
-#endif
+    float4 p;
+    if constexpr (SPLIT > 1)
+      p = read_cluster4(shared_address(at), i / ALONG);
+    else
+      p = *(const float4 *)at;
     v[0] += p.x, v[1] += p.y, v[2] += p.z, v[3] += p.w;
   }
 }
 
-#ifdef NORM_EPS
 // The scale of a row, whose sum of squares in this block is at |square|.
 __device__ __forceinline__ float scale_of(const float *square) {
   float sum = 0;
 #pragma unroll
-  for (int rank = 0; rank < SPLIT; rank++)
-#if SPLIT > 1
-    sum += read_cluster(square, rank);
-#else
-    sum += *square;
-#endif
-  return 1 / sqrtf(sum / K + NORM_EPS);
+  for (int rank = 0; rank < SPLIT; rank++) sum += SPLIT > 1 ? read_cluster(square, rank) : *square;
+  return 1 / sqrtf(sum / size_k() + config.norm_eps);
 }
-#endif
 
-#ifdef Y_PARTS
 // Stores the parts of a number at a column of x of the next product.
 __device__ __forceinline__ void store_part(u8 *parts, int row, int column, float v) {
   u32 part[3];
@@ -172,15 +167,54 @@ __device__ __forceinline__ void store_part(u8 *parts, int row, int column, float
 #pragma unroll
   for (int i = 0; i < 3; i++) ((u16 *)part_word(parts, 16, i, row, column / 2 * 2))[column % 2] = part[i];
 }
-#endif
 
-#if EPILOGUE == 2
-#include "activation.cuh"
-#endif
+using Output = Select<config.y_parts, u8, float>::Type;  // u8: parts of x of the next product
+
+// Adds the sums of the cluster, and the residual or the activation, and stores them.
+__device__ __forceinline__ void finish(Output *y, const u8 *memory, const float *squares,
+                                       const float *residual) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll 1
+  for (int f = blockIdx.z + SPLIT * warp; f < FRAGMENTS; f += SPLIT * TALL * ALONG) {
+    const int tile = f / (TILE_GROUPS * 2), group = f / 2 % TILE_GROUPS, token = f % 2 * 8 + lane % 4 * 2;
+    const int row = (blockIdx.y * TALL + tile) * TILE_ROWS + group * 16 + lane / 4;
+    auto index_of = [&](int e) {  // index in y of element e
+      const int below = row + e / 2 * 8;
+      return token + e % 2 < size_m() && below < size_n() ? (u32)(token + e % 2) * size_n() + below : ~0u;
+    };
+    float add[4];
+#pragma unroll
+    for (int e = 0; ADD && e < 4; e++)
+      add[e] = size_parameter<3>() && index_of(e) != ~0u ? residual[index_of(e)] : 0;  // ADDS
+    float v[WEIGHTS][4] = {};
+#pragma unroll
+    for (int n = 0; n < WEIGHTS; n++)
+      sum_fragment(v[n], memory, tile * RING_BYTES + ((group * WEIGHTS + n) * 2 + f % 2) * 512 + lane * 16);
+    if constexpr (GAIN) {
+      const float scale[2] = {scale_of(squares + token), scale_of(squares + token + 1)};
+#pragma unroll
+      for (int i = 0; i < WEIGHTS * 4; i++) v[i / 4][i % 4] *= scale[i % 2];
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      if (index_of(e) == ~0u) continue;
+      if constexpr (ADD)
+        y[index_of(e)] = add[e] + v[0][e];
+      else if constexpr (config.y_parts)
+        store_part((u8 *)y, token + e % 2, row + e / 2 * 8, gated(v[0][e], v[WEIGHTS - 1][e]));
+      else
+        y[index_of(e)] = gated(v[0][e], v[WEIGHTS - 1][e]);
+    }
+  }
+}
+
+// Names of parameters that the kernel does not have.
+constexpr const float *gain = nullptr, *residual = nullptr;
+constexpr const u8 *w2 = nullptr;
 
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, THREADS <= 256 ? 2 : 1)
     NAME(const float *__restrict__ x,
-#ifdef NORM_EPS
+#if GAIN
          const float *__restrict__ gain,
 #endif
          const u8 *__restrict__ w,
@@ -189,65 +223,53 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, THREADS <= 256 ? 2
 #else
          const float *residual,  // no __restrict__: it may be y
 #endif
-#ifdef Y_PARTS
-         u8 *y
-#else
-         float *y
-#endif
-             SIZE_PARAMETERS) {
+         Output *y, int, int, int, int) {
   start_next_kernel();
   extern __shared__ __align__(1024) unsigned char memory[];
-  const u32 shared = (u32)__cvta_generic_to_shared(memory);
+  const u32 shared = shared_address(memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int begin = blockIdx.z * RUNS_EACH;
+  const int begin = blockIdx.z * runs_each();
   // The last blocks of a cluster may have fewer runs, or none, and the last warps of a tile fewer pieces.
-  const int runs = begin >= RUNS ? 0 : RUNS - begin < RUNS_EACH ? RUNS - begin : RUNS_EACH;
-  const int skip = warp / TALL * PIECES_EACH, left = runs * 4 - skip;
-  const int pieces = left < 0 ? 0 : left < PIECES_EACH ? left : PIECES_EACH;
+  const int runs = begin >= run_count()                ? 0
+                   : run_count() - begin < runs_each() ? run_count() - begin
+                                                       : runs_each();
+  const int skip = warp / TALL * pieces_each(), left = runs * 4 - skip;
+  const int pieces = left < 0 ? 0 : left < pieces_each() ? left : pieces_each();
 
-#if EPILOGUE != 2
-  const u8 *w2 = w;
-#endif
   Ring ring;
-  ring.begin(w, w2, (blockIdx.y * TALL + warp % TALL) * TILE_ROWS, begin * 128 + skip * 32,
+  ring.begin(w, GATED ? w2 : w, (blockIdx.y * TALL + warp % TALL) * TILE_ROWS, begin * 128 + skip * 32,
              shared + warp * RING_BYTES);
 #pragma unroll
   for (int piece = 0; piece < DEPTH; piece++) {
     if (piece < pieces) ring.copy(piece);
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    commit_copies();
   }
   u8 *const slice = memory + TALL * ALONG * RING_BYTES;
   // Sums of squares of x: [row] of the block, then [chunk][row].
-  float *const squares = (float *)(slice + RUNS_EACH * 2 * CHUNK_BYTES);
-#ifndef NORM_EPS
-  const float *gain = x;
-#endif
+  float *const squares = (float *)(slice + runs_each() * 2 * CHUNK_BYTES);
   wait_for_previous_kernel();
   x = after_wait(x);
-#if EPILOGUE == 1
-  residual = after_wait(residual);
-#endif
+  const float *added = nullptr;
+  if constexpr (ADD) added = after_wait(residual);
   cut_slice(slice, x, gain, squares + 16, begin * 128, runs * 2);
   __syncthreads();
-#ifdef NORM_EPS
-  if (threadIdx.x < 16) {  // read after the products of all warps
+  if (GAIN && threadIdx.x < 16) {  // read after the products of all warps
     float sum = 0;
     for (int i = 0; i < runs * 2; i++) sum += squares[16 + i * 16 + threadIdx.x];
     squares[threadIdx.x] = sum;
   }
-#endif
 
   float acc[GROUPS][2][4] = {};
   const u32 parts = shared + TALL * ALONG * RING_BYTES;
   u8 *const mine = memory + warp * RING_BYTES + lane * 16;
 #pragma unroll 1
   for (int piece = 0; piece < pieces; piece++) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(DEPTH - 1) : "memory");
+    wait_copies<DEPTH - 1>();
     const int at = skip + piece;
     multiply_piece(acc, (const uint4 *)(mine + piece % DEPTH * PIECE_BYTES), parts + at / 2 * CHUNK_BYTES,
                    at % 2 * 4);
     if (piece + DEPTH < pieces) ring.copy(piece + DEPTH);
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    commit_copies();
   }
 
   // The sums of a warp replace its first piece.
@@ -257,39 +279,6 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, THREADS <= 256 ? 2
     *(float4 *)(mine + i * 512) = make_float4(s[0], s[1], s[2], s[3]);
   }
   meet();
-#pragma unroll 1
-  for (int f = blockIdx.z + SPLIT * warp; f < FRAGMENTS; f += SPLIT * TALL * ALONG) {
-    const int tile = f / (TILE_GROUPS * 2), group = f / 2 % TILE_GROUPS, token = f % 2 * 8 + lane % 4 * 2;
-    const int row = (blockIdx.y * TALL + tile) * TILE_ROWS + group * 16 + lane / 4;
-    auto index_of = [&](int e) {  // index in y of element e
-      const int below = row + e / 2 * 8;
-      return token + e % 2 < M && below < N ? (u32)(token + e % 2) * N + below : ~0u;
-    };
-#if EPILOGUE == 1
-    float add[4];
-#pragma unroll
-    for (int e = 0; e < 4; e++) add[e] = ADDS && index_of(e) != ~0u ? residual[index_of(e)] : 0;
-#endif
-    float v[WEIGHTS][4] = {};
-#pragma unroll
-    for (int n = 0; n < WEIGHTS; n++)
-      sum_fragment(v[n], memory, tile * RING_BYTES + ((group * WEIGHTS + n) * 2 + f % 2) * 512 + lane * 16);
-#ifdef NORM_EPS
-    const float scale[2] = {scale_of(squares + token), scale_of(squares + token + 1)};
-#pragma unroll
-    for (int i = 0; i < WEIGHTS * 4; i++) v[i / 4][i % 4] *= scale[i % 2];
-#endif
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-      if (index_of(e) == ~0u) continue;
-#if EPILOGUE == 1
-      y[index_of(e)] = add[e] + v[0][e];
-#elif defined(Y_PARTS)
-      store_part(y, token + e % 2, row + e / 2 * 8, gated(v[0][e], v[1][e]));
-#else
-      y[index_of(e)] = gated(v[0][e], v[1][e]);
-#endif
-    }
-  }
+  finish(y, memory, squares, added);
   meet();  // a block must not exit while others read its shared memory
 }

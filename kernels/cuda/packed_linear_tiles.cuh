@@ -1,333 +1,337 @@
 // Quantized linear layers (packed_linear.cuh): weights that are tiles of codes with scales and offsets.
+#pragma once
 
-// ---- a lane's share of the weights ----
+#include "packed_linear_shape.cuh"
+#include "packed_operands.cuh"
+#include "packed_tiles.cuh"
+#include "parts.cuh"
 
-constexpr int FACTORS = (1 + HALVES) * (OFFSET == 2 ? 2 : 1);  // factors of a piece's sums
-static_assert(OFFSET < 2 || HALVES, "offsets of 16 columns come with scales of 16 columns");
+struct TileProduct {
+  // ---- a lane's share of the weights ----
 
-struct Weights {
-  const u8 *tile[GROUPS];  // tile of rows 0..7 of each group, in the run that is loaded next
-  u32 below[GROUPS];       // bytes to the tile of rows 8..15
-  int run;                 // the first one
-  u32 words[GROUPS][2][Format::words];
-  Format::Scale scale[GROUPS][2];
-  Format::Offset offset[GROUPS][2];  // only with OFFSET 2
-  float factor[GROUPS][2][FACTORS];  // of the current run: scales, then with OFFSET 2 offsets
-};
+  static constexpr int FACTORS = (1 + HALVES) * (OFFSET == 2 ? 2 : 1);  // factors of a piece's sums
+  static_assert(OFFSET < 2 || HALVES, "offsets of 16 columns come with scales of 16 columns");
 
-__device__ __forceinline__ void begin_weights(Weights &v, int group, const u8 *w, int row, int run,
-                                              int rows = N) {
-  const int last = (rows + 7) / 8 - 1, at = row / 8 < last ? row / 8 : last;  // past the end: not stored
-  v.tile[group] = w + ((u64)at * RUNS + run) * TILE_BYTES;
-  v.below[group] = at < last ? RUNS * TILE_BYTES : 0;
-  v.run = run;
-}
+  struct Weights {
+    const u8 *tile[GROUPS];  // tile of rows 0..7 of each group, in the run that is loaded next
+    u32 below[GROUPS];       // bytes to the tile of rows 8..15
+    int run;                 // the first one
+    u32 words[GROUPS][2][Format::words];
+    Format::Scale scale[GROUPS][2];
+    Format::Offset offset[GROUPS][2];  // only with OFFSET 2
+    float factor[GROUPS][2][FACTORS];  // of the current run: scales, then with OFFSET 2 offsets
+  };
 
-__device__ __forceinline__ void load_group(Weights &v, int group, int nth) {  // load number nth of the codes
-  load_codes(v.words[group][0], v.tile[group], nth);
-  load_codes(v.words[group][1], v.tile[group] + v.below[group], nth);
-}
-
-__device__ __forceinline__ void load_numbers(Weights &v, int group, int run) {
-#pragma unroll
-  for (int t = 0; t < 2; t++) {
-    const u8 *tile = v.tile[group] + (t ? v.below[group] : 0);
-    load_scale(v.scale[group][t], tile, run);
-    if (OFFSET == 2) load_offset(v.offset[group][t], tile, run);
+  static __device__ __forceinline__ void begin_weights(Weights &v, int group, const u8 *w, int row, int run,
+                                                       int rows) {
+    const int last = (rows + 7) / 8 - 1, at = row / 8 < last ? row / 8 : last;  // past the end: not stored
+    v.tile[group] = w + ((u64)at * run_count() + run) * TILE_BYTES;
+    v.below[group] = at < last ? run_count() * TILE_BYTES : 0;
+    v.run = run;
   }
-}
 
-// Called when a run begins. Numbers that are stored as they are need no register more: see factor_of.
-__device__ __forceinline__ void convert_numbers(Weights &v, int group) {
-  if (!Format::grouped) return;
-#pragma unroll
-  for (int i = 0; i < 2 * FACTORS; i++) {
-    const int t = i / FACTORS, h = i % FACTORS;
-    v.factor[group][t][h] =
-        h > HALVES ? offset_of(v.offset[group][t], h - 1 - HALVES) : scale_of(v.scale[group][t], h);
+  static __device__ __forceinline__ void load_group(Weights &v, int group,
+                                                    int nth) {  // load number nth of the codes
+    load_codes(v.words[group][0], v.tile[group], nth);
+    load_codes(v.words[group][1], v.tile[group] + v.below[group], nth);
   }
-}
 
-// Factor |nth| of tile |t| in `piece`.
-__device__ __forceinline__ float factor_of(const Weights &v, int group, int t, int nth, int piece) {
-  if constexpr (Format::grouped) return broadcast_number(v.factor[group][t][nth], piece);
-  const u32 stored =
-      nth > HALVES ? v.offset[group][t].stored[nth - 1 - HALVES] : v.scale[group][t].stored[nth];
-  return Format::to_float(__shfl_sync(~0u, stored, threadIdx.x % 32 / 4 * 4 + piece));
-}
-
-// Called after the codes of a piece are unpacked. If they were the last of their load, starts the next load,
-// which is used a few hundred cycles later at the earliest. The run after that is prefetched into L2, so that
-// this distance is enough. `next` is the index of the next run, `left` the number of runs after this one.
-__device__ __forceinline__ void advance(Weights &v, int group, int piece, int next, int left) {
-  if (piece % PIECES != PIECES - 1) return;
-  if (piece < 3) {
-    load_group(v, group, 1);
-    return;
-  }
-  v.tile[group] += TILE_BYTES;
-  if (left <= 0) return;
-  load_group(v, group, 0);
-  load_numbers(v, group, next);
-  if (left > 1 && threadIdx.x % 32 < (TILE_BYTES + 127) / 128) {
-    const u8 *ahead = v.tile[group] + TILE_BYTES + threadIdx.x % 32 * 128;
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(ahead));
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(ahead + v.below[group]));
-  }
-}
-
-// acc += scale * d for one fragment: `upper` scales rows 0..7, `lower` rows 8..15.
-__device__ __forceinline__ void scale_into(float (&acc)[4], const float (&d)[4], float upper, float lower) {
-  acc[0] = fmaf(upper, d[0], acc[0]);
-  acc[1] = fmaf(upper, d[1], acc[1]);
-  acc[2] = fmaf(lower, d[2], acc[2]);
-  acc[3] = fmaf(lower, d[3], acc[3]);
-}
-
-__device__ __forceinline__ void preload(Weights &v, int group) {  // the first codes and scales
-  load_group(v, group, 0);
-  load_numbers(v, group, v.run);
-}
-
-// ---- offsets ----
-// Offsets of 32 columns are added as a separate product: all offsets of a row times the sums of the blocks of
-// x. 16 columns are the 4 blocks of 4 runs, ordered so that a lane uses the offsets it loads. Both operands
-// are split into three parts; products below 2^-24 are left out. Offsets of 16 columns (OFFSET 2) are factors
-// of the sums of x, which are products with ones: a rare format, so it may cost more products.
-
-constexpr int OFFSET_PARTS = NUMBERS == NUMBERS_BF16 ? 1 : NUMBERS == NUMBERS_F16 ? 2 : 3;  // bf16 parts
-
-// Loads the offsets of the four runs from `run` on; offsets of runs outside [from, to) are zero. v.tile
-// points to run `from`.
-__device__ __forceinline__ void load_offsets(Format::Offset (&offset)[4][2], const Weights &v, int group,
-                                             int run, int from, int to) {
+  static __device__ __forceinline__ void load_numbers(Weights &v, int group, int run) {
 #pragma unroll
-  for (int i = 0; i < 8; i++) {  // order as in unpack: rows 0..7 and 8..15, then 8 columns later
-    const int r = run + i / 4 * 2 + i % 2;
-    const u8 *tile = v.tile[group] + (i / 2 % 2 ? v.below[group] : 0) + (long long)(r - from) * TILE_BYTES;
-    offset[i / 2][i % 2] = Format::Offset{};  // its value is 0
-    if (r >= from && r < to) load_offset(offset[i / 2][i % 2], tile, r);
-  }
-}
-
-__device__ __forceinline__ void split_offsets(u32 (&a)[3][4], const Format::Offset (&offset)[4][2]) {
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    u32 part[3];
-    split_bf16(part, offset_of(offset[i][0], 0), offset_of(offset[i][1], 0));
-#pragma unroll
-    for (int p = 0; p < 3; p++) a[p][i] = part[p];
-  }
-}
-
-#if WGMMA
-
-// A unit of work is the product of one group with one block of columns: 32, or 16 with HALVES. With OFFSET 2
-// a piece has two more units, whose weights are ones. While a warpgroup scales one unit and unpacks the next,
-// the products of the other warpgroups run.
-constexpr int UNITS = FACTORS;  // units of a piece
-
-// With 16 tokens the parts of x have a sum each, because one instruction multiplies all of them. That costs
-// registers: experts have large blocks, of which fewer would be resident.
-#ifdef EXPERTS
-constexpr int UNIT_PARTS = 1;
-#else
-constexpr int UNIT_PARTS = BM == 16 ? 3 : 1;
-#endif
-
-struct Unit {
-  float d[UNIT_PARTS * FT][4];
-  u32 a[2][4];
-  float scale[2];
-};
-
-__device__ __forceinline__ void start_unit(Unit &u, Weights &v, int group, int piece, int nth, u32 stage) {
-  const int half = nth % (1 + HALVES);
-  const u64 tile = matrix_descriptor(stage) + piece % 2 * 4;  // step of 32 columns: 4 chunks of 16 bytes
-#pragma unroll
-  for (int k = 0; k < 2; k++) {
-    if (HALVES && k != half) continue;
-    if (nth > HALVES)
-      u.a[k][0] = u.a[k][1] = u.a[k][2] = u.a[k][3] = Format::ones;
-    else
-      Format::unpack(u.a[k], v.words[group][0], v.words[group][1], piece, k);
-  }
-  if (piece == 0 && nth == 0) convert_numbers(v, group);
-#pragma unroll
-  for (int t = 0; t < 2; t++) u.scale[t] = factor_of(v, group, t, nth, piece);
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-  bool add = false;
-#pragma unroll
-  for (int p = 3 - UNIT_PARTS; p >= 0; p--)  // smallest parts first, for accuracy
-#pragma unroll
-    for (int k = 0; k < 2; k++)
-      if (!HALVES || k == half) {
-        multiply(u.d, u.a[k], tile + p * (PLANE / 16) + k * 2, add);
-        add = true;
-      }
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ void finish_unit(float (&acc)[FT][4], const Unit &u) {
-#pragma unroll
-  for (int j = 0; j < FT; j++) {
-    const float(&high)[4] = u.d[j], (&middle)[4] = u.d[UNIT_PARTS / 2 * FT + j],
-          (&low)[4] = u.d[(UNIT_PARTS - 1) * FT + j];
-    float sum[4];
-#pragma unroll
-    for (int e = 0; e < 4; e++) sum[e] = UNIT_PARTS == 1 ? high[e] : (low[e] + middle[e]) + high[e];
-    scale_into(acc[j], sum, u.scale[0], u.scale[1]);
-  }
-}
-
-// The products of four runs have their own sum, which is then added, because tensor cores do not round sums
-// to nearest.
-__device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], const Weights &v, u32 stage, int run,
-                                            int from, int to) {
-  float d[FT][4] = {};
-#pragma unroll
-  for (int g = 0; g < GROUPS; g++) {
-    Format::Offset offset[4][2];
-    load_offsets(offset, v, g, run, from, to);
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-      if (run + k * 4 >= to) break;  // the sums of later runs were never written
-      u32 a[3][4];
-      split_offsets(a, offset);
-      if (k < 3) load_offsets(offset, v, g, run + k * 4 + 4, from, to);
-      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-      for (int order = 2; order >= 0; order--)
-#pragma unroll
-        for (int p = 0; p <= order; p++)
-          if (p < OFFSET_PARTS)
-            multiply(d, a[p], matrix_descriptor(stage + (order - p) * PLANE) + k * 2, order < 2 || p > 0);
-      asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-      asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-#pragma unroll
-      for (int j = 0; j < FT * 4; j++) acc[g][j / 4][j % 4] += d[j / 4][j % 4];
+    for (int t = 0; t < 2; t++) {
+      const u8 *tile = v.tile[group] + (t ? v.below[group] : 0);
+      load_scale(v.scale[group][t], tile, run);
+      if (OFFSET == 2) load_offset(v.offset[group][t], tile, run);
     }
   }
-}
 
-template <typename Enter>
-__device__ __forceinline__ void multiply_chunks(float (&acc)[GROUPS][FT][4], Weights &v, Chunks chunks,
-                                                Enter enter) {
-  Unit unit;
+  // Called when a run begins. Numbers that are stored as they are need no register more: see factor_of.
+  static __device__ __forceinline__ void convert_numbers(Weights &v, int group) {
+    if (!Format::grouped) return;
 #pragma unroll
-  for (int i = 0; i < UNIT_PARTS * FT * 4; i++) unit.d[i / 4][i % 4] = 0;
-  if (SUMS)
-    for (int chunk = 0; chunk < chunks.lead(); chunk++)
-      add_offsets(acc, v, enter(chunk), (chunks.first / 16 + chunk) * 16, chunks.first,
-                  chunks.first + chunks.runs);
-  unit.scale[0] = unit.scale[1] = 0;  // the first finish_unit() then adds nothing
-  u32 stage = 0;
-  for (int run = 0; run < chunks.runs; run++)
-#pragma unroll
-    for (int nth = 0; nth < 4 * GROUPS * UNITS; nth++) {
-      const int piece = nth / (GROUPS * UNITS), group = nth / UNITS % GROUPS, part = nth % UNITS;
-      asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-      finish_unit(acc[(nth / UNITS + GROUPS - (part == 0)) % GROUPS], unit);
-      if (nth % (2 * GROUPS * UNITS) == 0) stage = enter(chunks.lead() + run * 2 + piece / 2);
-      start_unit(unit, v, group, piece, part, stage);
-      if (part == UNITS - 1) advance(v, group, piece, chunks.first + run + 1, chunks.runs - 1 - run);
+    for (int i = 0; i < 2 * FACTORS; i++) {
+      const int t = i / FACTORS, h = i % FACTORS;
+      v.factor[group][t][h] =
+          h > HALVES ? offset_of(v.offset[group][t], h - 1 - HALVES) : scale_of(v.scale[group][t], h);
     }
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-  finish_unit(acc[GROUPS - 1], unit);
-}
+  }
 
-#else
+  // Factor |nth| of tile |t| in `piece`.
+  static __device__ __forceinline__ float factor_of(const Weights &v, int group, int t, int nth, int piece) {
+    if constexpr (Format::grouped) return broadcast_number(v.factor[group][t][nth], piece);
+    const u32 stored =
+        nth > HALVES ? v.offset[group][t].stored[nth - 1 - HALVES] : v.scale[group][t].stored[nth];
+    return Format::to_float(__shfl_sync(~0u, stored, threadIdx.x % 32 / 4 * 4 + piece));
+  }
 
-// Multiplies one piece of a run, for all groups.
-__device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], Weights &v, u32 stage, int column,
-                                               int piece, int next, int left) {
-  u32 a[GROUPS][2][4];
-  float factor[GROUPS][2][FACTORS];
+  // Called after the codes of a piece are unpacked. If they were the last of their load, starts the next
+  // load, which is used a few hundred cycles later at the earliest. The run after that is prefetched into L2,
+  // so that this distance is enough. `next` is the index of the next run, `left` the number of runs after
+  // this one.
+  static __device__ __forceinline__ void advance(Weights &v, int group, int piece, int next, int left) {
+    if (piece % PIECES != PIECES - 1) return;
+    if (piece < 3) {
+      load_group(v, group, 1);
+      return;
+    }
+    v.tile[group] += TILE_BYTES;
+    if (left <= 0) return;
+    load_group(v, group, 0);
+    load_numbers(v, group, next);
+    if (left > 1 && threadIdx.x % 32 < (TILE_BYTES + 127) / 128) {
+      const u8 *ahead = v.tile[group] + TILE_BYTES + threadIdx.x % 32 * 128;
+      prefetch_l2(ahead);
+      prefetch_l2(ahead + v.below[group]);
+    }
+  }
+
+  // acc += scale * d for one fragment: `upper` scales rows 0..7, `lower` rows 8..15.
+  static __device__ __forceinline__ void scale_into(float (&acc)[4], const float (&d)[4], float upper,
+                                                    float lower) {
+    acc[0] = fmaf(upper, d[0], acc[0]);
+    acc[1] = fmaf(upper, d[1], acc[1]);
+    acc[2] = fmaf(lower, d[2], acc[2]);
+    acc[3] = fmaf(lower, d[3], acc[3]);
+  }
+
+  static __device__ __forceinline__ void preload(Weights &v, int group) {  // the first codes and scales
+    load_group(v, group, 0);
+    load_numbers(v, group, v.run);
+  }
+
+  // ---- offsets ----
+  // Offsets of 32 columns are added as a separate product: all offsets of a row times the sums of the blocks
+  // of x. 16 columns are the 4 blocks of 4 runs, ordered so that a lane uses the offsets it loads. Both
+  // operands are split into three parts; products below 2^-24 are left out. Offsets of 16 columns (OFFSET 2)
+  // are factors of the sums of x, which are products with ones: a rare format, so it may cost more products.
+
+  static constexpr int OFFSET_PARTS = NUMBERS == NUMBERS_BF16  ? 1
+                                      : NUMBERS == NUMBERS_F16 ? 2
+                                                               : 3;  // bf16 parts
+
+  // Loads the offsets of the four runs from `run` on; offsets of runs outside [from, to) are zero. v.tile
+  // points to run `from`.
+  static __device__ __forceinline__ void load_offsets(Format::Offset (&offset)[4][2], const Weights &v,
+                                                      int group, int run, int from, int to) {
 #pragma unroll
-  for (int g = 0; g < GROUPS; g++) {
-    if (piece == 0) convert_numbers(v, g);
+    for (int i = 0; i < 8; i++) {  // order as in unpack: rows 0..7 and 8..15, then 8 columns later
+      const int r = run + i / 4 * 2 + i % 2;
+      const u8 *tile = v.tile[group] + (i / 2 % 2 ? v.below[group] : 0) + (long long)(r - from) * TILE_BYTES;
+      offset[i / 2][i % 2] = Format::Offset{};  // its value is 0
+      if (r >= from && r < to) load_offset(offset[i / 2][i % 2], tile, r);
+    }
+  }
+
+  static __device__ __forceinline__ void split_offsets(u32 (&a)[3][4], const Format::Offset (&offset)[4][2]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      u32 part[3];
+      split_bf16(part, offset_of(offset[i][0], 0), offset_of(offset[i][1], 0));
+#pragma unroll
+      for (int p = 0; p < 3; p++) a[p][i] = part[p];
+    }
+  }
+
+  // A unit of work is the product of one group with one block of columns: 32, or 16 with HALVES. With OFFSET
+  // 2 a piece has two more units, whose weights are ones. While a warpgroup scales one unit and unpacks the
+  // next, the products of the other warpgroups run.
+  static constexpr int UNITS = FACTORS;  // units of a piece
+
+  // With 16 tokens the parts of x have a sum each, because one instruction multiplies all of them. That costs
+  // registers: experts have large blocks, of which fewer would be resident.
+  static constexpr int UNIT_PARTS = BM == 16 && !MIXTURE ? 3 : 1;
+
+  struct Unit {
+    float d[UNIT_PARTS * FT][4];
+    u32 a[2][4];
+    float scale[2];
+  };
+
+  static __device__ __forceinline__ void start_unit(Unit &u, Weights &v, int group, int piece, int nth,
+                                                    u32 stage) {
+    const int half = nth % (1 + HALVES);
+    const u64 tile = matrix_descriptor(stage) + piece % 2 * 4;  // step of 32 columns: 4 chunks of 16 bytes
 #pragma unroll
     for (int k = 0; k < 2; k++) {
-      Format::unpack(a[g][k], v.words[g][0], v.words[g][1], piece, k);
-#pragma unroll
-      for (int h = 0; h < FACTORS; h++) factor[g][k][h] = factor_of(v, g, k, h, piece);
+      if (HALVES && k != half) continue;
+      if (nth > HALVES)
+        u.a[k][0] = u.a[k][1] = u.a[k][2] = u.a[k][3] = Format::ones;
+      else
+        Format::unpack(u.a[k], v.words[group][0], v.words[group][1], piece, k);
     }
-    advance(v, g, piece, next, left);
-  }
+    if (piece == 0 && nth == 0) convert_numbers(v, group);
 #pragma unroll
-  for (int j = 0; j < FT; j += 2) {  // two fragments of 8 tokens at a time
-    u32 b[2][3][4];
+    for (int t = 0; t < 2; t++) u.scale[t] = factor_of(v, group, t, nth, piece);
+    wgmma_fence();
+    bool add = false;
 #pragma unroll
-    for (int i = 0; i < 6; i++)
-      load_tokens(b[i / 3][i % 3], stage + i % 3 * PLANE, column + j * 8, piece % 2 * 4 + i / 3 * 2);
+    for (int p = 3 - UNIT_PARTS; p >= 0; p--)  // smallest parts first, for accuracy
 #pragma unroll
-    for (int g = 0; g < GROUPS; g++)
-#pragma unroll
-      for (int n = 0; n < 2; n++) {
-        float d[2][4] = {};
-#pragma unroll
-        for (int p = 2; p >= 0; p--)  // smallest parts first, for accuracy
-#pragma unroll
-          for (int k = 0; k < 2; k++) mma(d[HALVES ? k : 0], a[g][k], b[k][p][n * 2], b[k][p][n * 2 + 1]);
-#pragma unroll
-        for (int h = 0; h <= HALVES; h++) scale_into(acc[g][j + n], d[h], factor[g][0][h], factor[g][1][h]);
-#pragma unroll
-        for (int h = 1 + HALVES; h < FACTORS; h++) {  // offsets of 16 columns
-          const int k = h - 1 - HALVES;
-          float sum[4] = {};
-#pragma unroll
-          for (int p = 2; p >= 0; p--)
-            mma(sum, {Format::ones, Format::ones, Format::ones, Format::ones}, b[k][p][n * 2],
-                b[k][p][n * 2 + 1]);
-          scale_into(acc[g][j + n], sum, factor[g][0][h], factor[g][1][h]);
+      for (int k = 0; k < 2; k++)
+        if (!HALVES || k == half) {
+          multiply(u.d, u.a[k], tile + p * (PLANE / 16) + k * 2, add);
+          add = true;
         }
-      }
+    wgmma_commit();
   }
-}
 
-__device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], const Weights &v, u32 stage,
-                                            int column, int run, int from, int to) {
-  for (int k = 0; k < 4 && run + k * 4 < to; k++)  // the sums of later runs were never written
+  static __device__ __forceinline__ void finish_unit(float (&acc)[FT][4], const Unit &u) {
+#pragma unroll
+    for (int j = 0; j < FT; j++) {
+      const float(&high)[4] = u.d[j], (&middle)[4] = u.d[UNIT_PARTS / 2 * FT + j],
+            (&low)[4] = u.d[(UNIT_PARTS - 1) * FT + j];
+      float sum[4];
+#pragma unroll
+      for (int e = 0; e < 4; e++) sum[e] = UNIT_PARTS == 1 ? high[e] : (low[e] + middle[e]) + high[e];
+      scale_into(acc[j], sum, u.scale[0], u.scale[1]);
+    }
+  }
+
+  // The products of four runs have their own sum, which is then added, because tensor cores do not round sums
+  // to nearest.
+  static __device__ __forceinline__ void add_offsets_wgmma(float (&acc)[GROUPS][FT][4], const Weights &v,
+                                                           u32 stage, int run, int from, int to) {
+    float d[FT][4] = {};
 #pragma unroll
     for (int g = 0; g < GROUPS; g++) {
       Format::Offset offset[4][2];
-      u32 a[3][4];
-      load_offsets(offset, v, g, run + k * 4, from, to);
-      split_offsets(a, offset);
+      load_offsets(offset, v, g, run, from, to);
 #pragma unroll
-      for (int j = 0; j < FT; j += 2) {
-        u32 b[3][4];
-        float d[2][4] = {};  // a separate sum: tensor cores do not round sums to nearest
-#pragma unroll
-        for (int p = 0; p < 3; p++) load_tokens(b[p], stage + p * PLANE, column + j * 8, k * 2);
+      for (int k = 0; k < 4; k++) {
+        if (run + k * 4 >= to) break;  // the sums of later runs were never written
+        u32 a[3][4];
+        split_offsets(a, offset);
+        if (k < 3) load_offsets(offset, v, g, run + k * 4 + 4, from, to);
+        wgmma_fence();
 #pragma unroll
         for (int order = 2; order >= 0; order--)
 #pragma unroll
           for (int p = 0; p <= order; p++)
-            if (p < OFFSET_PARTS) {
-              mma(d[0], a[p], b[order - p][0], b[order - p][1]);
-              mma(d[1], a[p], b[order - p][2], b[order - p][3]);
-            }
+            if (p < OFFSET_PARTS)
+              multiply(d, a[p], matrix_descriptor(stage + (order - p) * PLANE) + k * 2, order < 2 || p > 0);
+        wgmma_commit();
+        wgmma_wait<0>();
 #pragma unroll
-        for (int e = 0; e < 8; e++) acc[g][j + e / 4][e % 4] += d[e / 4][e % 4];
+        for (int j = 0; j < FT * 4; j++) acc[g][j / 4][j % 4] += d[j / 4][j % 4];
       }
     }
-}
+  }
 
-template <typename Enter>
-__device__ __forceinline__ void multiply_chunks(float (&acc)[GROUPS][FT][4], Weights &v, int column,
-                                                Chunks chunks, Enter enter) {
-  if (SUMS)
-    for (int chunk = 0; chunk < chunks.lead(); chunk++)
-      add_offsets(acc, v, enter(chunk), column, (chunks.first / 16 + chunk) * 16, chunks.first,
-                  chunks.first + chunks.runs);
-  u32 stage = 0;
-  for (int run = 0; run < chunks.runs; run++)
+  template <typename Enter>
+  static __device__ __forceinline__ void multiply_chunks_wgmma(float (&acc)[GROUPS][FT][4], Weights &v,
+                                                               Chunks chunks, Enter enter) {
+    Unit unit;
 #pragma unroll
-    for (int piece = 0; piece < 4; piece++) {
-      if (piece % 2 == 0) stage = enter(chunks.lead() + run * 2 + piece / 2);
-      multiply_piece(acc, v, stage, column, piece, chunks.first + run + 1, chunks.runs - 1 - run);
-    }
-}
+    for (int i = 0; i < UNIT_PARTS * FT * 4; i++) unit.d[i / 4][i % 4] = 0;
+    if (SUMS)
+      for (int chunk = 0; chunk < chunks.lead(); chunk++)
+        add_offsets_wgmma(acc, v, enter(chunk), (chunks.first / 16 + chunk) * 16, chunks.first,
+                          chunks.first + chunks.runs);
+    unit.scale[0] = unit.scale[1] = 0;  // the first finish_unit() then adds nothing
+    u32 stage = 0;
+    for (int run = 0; run < chunks.runs; run++)
+#pragma unroll
+      for (int nth = 0; nth < 4 * GROUPS * UNITS; nth++) {
+        const int piece = nth / (GROUPS * UNITS), group = nth / UNITS % GROUPS, part = nth % UNITS;
+        wgmma_wait<0>();
+        finish_unit(acc[(nth / UNITS + GROUPS - (part == 0)) % GROUPS], unit);
+        if (nth % (2 * GROUPS * UNITS) == 0) stage = enter(chunks.lead() + run * 2 + piece / 2);
+        start_unit(unit, v, group, piece, part, stage);
+        if (part == UNITS - 1) advance(v, group, piece, chunks.first + run + 1, chunks.runs - 1 - run);
+      }
+    wgmma_wait<0>();
+    finish_unit(acc[GROUPS - 1], unit);
+  }
 
-#endif
+  // Multiplies one piece of a run, for all groups.
+  static __device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], Weights &v, u32 stage,
+                                                        int column, int piece, int next, int left) {
+    u32 a[GROUPS][2][4];
+    float factor[GROUPS][2][FACTORS];
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) {
+      if (piece == 0) convert_numbers(v, g);
+#pragma unroll
+      for (int k = 0; k < 2; k++) {
+        Format::unpack(a[g][k], v.words[g][0], v.words[g][1], piece, k);
+#pragma unroll
+        for (int h = 0; h < FACTORS; h++) factor[g][k][h] = factor_of(v, g, k, h, piece);
+      }
+      advance(v, g, piece, next, left);
+    }
+#pragma unroll
+    for (int j = 0; j < FT; j += 2) {  // two fragments of 8 tokens at a time
+      u32 b[2][3][4];
+#pragma unroll
+      for (int i = 0; i < 6; i++)
+        load_tokens(b[i / 3][i % 3], stage + i % 3 * PLANE, column + j * 8, piece % 2 * 4 + i / 3 * 2);
+#pragma unroll
+      for (int g = 0; g < GROUPS; g++)
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+          float d[2][4] = {};
+#pragma unroll
+          for (int p = 2; p >= 0; p--)  // smallest parts first, for accuracy
+#pragma unroll
+            for (int k = 0; k < 2; k++) mma(d[HALVES ? k : 0], a[g][k], b[k][p][n * 2], b[k][p][n * 2 + 1]);
+#pragma unroll
+          for (int h = 0; h <= HALVES; h++) scale_into(acc[g][j + n], d[h], factor[g][0][h], factor[g][1][h]);
+#pragma unroll
+          for (int h = 1 + HALVES; h < FACTORS; h++) {  // offsets of 16 columns
+            const int k = h - 1 - HALVES;
+            float sum[4] = {};
+#pragma unroll
+            for (int p = 2; p >= 0; p--)
+              mma(sum, {Format::ones, Format::ones, Format::ones, Format::ones}, b[k][p][n * 2],
+                  b[k][p][n * 2 + 1]);
+            scale_into(acc[g][j + n], sum, factor[g][0][h], factor[g][1][h]);
+          }
+        }
+    }
+  }
+
+  static __device__ __forceinline__ void add_offsets(float (&acc)[GROUPS][FT][4], const Weights &v, u32 stage,
+                                                     int column, int run, int from, int to) {
+    for (int k = 0; k < 4 && run + k * 4 < to; k++)  // the sums of later runs were never written
+#pragma unroll
+      for (int g = 0; g < GROUPS; g++) {
+        Format::Offset offset[4][2];
+        u32 a[3][4];
+        load_offsets(offset, v, g, run + k * 4, from, to);
+        split_offsets(a, offset);
+#pragma unroll
+        for (int j = 0; j < FT; j += 2) {
+          u32 b[3][4];
+          float d[2][4] = {};  // a separate sum: tensor cores do not round sums to nearest
+#pragma unroll
+          for (int p = 0; p < 3; p++) load_tokens(b[p], stage + p * PLANE, column + j * 8, k * 2);
+#pragma unroll
+          for (int order = 2; order >= 0; order--)
+#pragma unroll
+            for (int p = 0; p <= order; p++)
+              if (p < OFFSET_PARTS) {
+                mma(d[0], a[p], b[order - p][0], b[order - p][1]);
+                mma(d[1], a[p], b[order - p][2], b[order - p][3]);
+              }
+#pragma unroll
+          for (int e = 0; e < 8; e++) acc[g][j + e / 4][e % 4] += d[e / 4][e % 4];
+        }
+      }
+  }
+
+  template <typename Enter>
+  static __device__ __forceinline__ void multiply_chunks(float (&acc)[GROUPS][FT][4], Weights &v, int column,
+                                                         Chunks chunks, Enter enter) {
+    if (SUMS)
+      for (int chunk = 0; chunk < chunks.lead(); chunk++)
+        add_offsets(acc, v, enter(chunk), column, (chunks.first / 16 + chunk) * 16, chunks.first,
+                    chunks.first + chunks.runs);
+    u32 stage = 0;
+    for (int run = 0; run < chunks.runs; run++)
+#pragma unroll
+      for (int piece = 0; piece < 4; piece++) {
+        if (piece % 2 == 0) stage = enter(chunks.lead() + run * 2 + piece / 2);
+        multiply_piece(acc, v, stage, column, piece, chunks.first + run + 1, chunks.runs - 1 - run);
+      }
+  }
+};

@@ -1,4 +1,8 @@
 // Linear layers (packed.cu): the bf16 parts of x, in global or shared memory.
+#pragma once
+
+#include "packed_sizes.cuh"
+#include "parts.cuh"
 
 // Exchanges words between four neighbouring lanes: lane q gets word q of each lane.
 __device__ __forceinline__ void transpose(u32 (&v)[4]) {
@@ -25,35 +29,36 @@ __device__ __forceinline__ void store_parts(u8 *parts, int row, int nth, const f
 #pragma unroll
   for (int i = 0; i < 4; i++) split_bf16(part[i], v[i * 2], v[i * 2 + 1]);
   auto address_of = [&](int chunk, int i, int piece) {
-    return parts + (((u64)chunk * 3 + i) * MP + row) * 128 + (piece ^ row % 8) * 16;
+    return parts + (((u64)chunk * 3 + i) * part_rows() + row) * 128 + (piece ^ row % 8) * 16;
   };
-#ifdef ROWS16
-  // A piece of 16 bytes has one pair of each of the four threads.
+  if constexpr (ROWS16) {
+    // A piece of 16 bytes has one pair of each of the four threads.
 #pragma unroll
-  for (int i = 0; i < 3; i++) {
-    u32 pairs[4] = {part[0][i], part[1][i], part[2][i], part[3][i]};
-    transpose(pairs);
-    if (run < RUNS)
-      *(uint4 *)address_of(nth / 8, i, nth % 8 / 4 * 4 + nth % 4) =
-          make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-  }
-#else
-  if (run < RUNS)
+    for (int i = 0; i < 3; i++) {
+      u32 pairs[4] = {part[0][i], part[1][i], part[2][i], part[3][i]};
+      transpose(pairs);
+      if (run < run_count())
+        *(uint4 *)address_of(nth / 8, i, nth % 8 / 4 * 4 + nth % 4) =
+            make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+    }
+  } else {
+    if (run < run_count())
+#pragma unroll
+      for (int i = 0; i < 3; i++)
+        *(uint4 *)address_of(nth / 8, i, nth % 8) =
+            make_uint4(part[0][i], part[1][i], part[2][i], part[3][i]);
+    u32 total[3];
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) sum += v[i * 2] + v[i * 2 + 1];
+    sum += __shfl_xor_sync(~0u, sum, 1);
+    sum += __shfl_xor_sync(~0u, sum, 2);
+    split_bf16(total, sum, 0);
+    if (nth % 4) return;
 #pragma unroll
     for (int i = 0; i < 3; i++)
-      *(uint4 *)address_of(nth / 8, i, nth % 8) = make_uint4(part[0][i], part[1][i], part[2][i], part[3][i]);
-  u32 total[3];
-  float sum = 0;
-#pragma unroll
-  for (int i = 0; i < 4; i++) sum += v[i * 2] + v[i * 2 + 1];
-  sum += __shfl_xor_sync(~0u, sum, 1);
-  sum += __shfl_xor_sync(~0u, sum, 2);
-  split_bf16(total, sum, 0);
-  if (nth % 4) return;
-#pragma unroll
-  for (int i = 0; i < 3; i++)
-    ((u16 *)address_of(CHUNKS + run / 16, i, run % 16 / 2))[nth / 4 % 4 * 2 + run % 2] = total[i];
-#endif
+      ((u16 *)address_of(chunk_count() + run / 16, i, run % 16 / 2))[nth / 4 % 4 * 2 + run % 2] = total[i];
+  }
 }
 
 __device__ __forceinline__ void load8(float (&v)[8], const float *from) {

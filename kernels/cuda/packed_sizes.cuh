@@ -1,131 +1,64 @@
-// Linear layers (packed.cu): with SIZES, the sizes of a product are parameters of the kernel, after all
-// others, so that one image serves all steps and all matrices of a format. M, N and K then read them.
-// Functions outside the kernel cannot name its parameters, but all of them are inlined, and in PTX a
-// parameter is KERNEL_param_INDEX. A parameter is an operand in constant memory, so reading one costs
-// nothing.
+// Products (packed.cu): sizes that are parameters of the kernel, after all others, so that one image serves
+// all steps and all matrices of a format. Functions outside the kernel cannot name its parameters, but all of
+// them are inlined, and in PTX a parameter is KERNEL_param_INDEX. A parameter is an operand in constant
+// memory, so reading one costs nothing.
+#pragma once
 
-#ifdef SIZES
+#include "packed_weights.cuh"
+
+// The index of the first size: the number of buffers.
+#if defined(EMBED)
+constexpr int FIRST_SIZE = 3, SIZE_K = 2;
+#elif defined(SPLIT_INPUT)
+constexpr int FIRST_SIZE = 2 + GAIN + LAYERNORM + PARTIALS + MIXTURE, SIZE_K = 1;  // it has no N
+#elif defined(FEW)
+constexpr int FIRST_SIZE = 4 + GAIN, SIZE_K = 2;
+#else
+constexpr int FIRST_SIZE = (EPILOGUE == 4   ? 3
+                            : EPILOGUE == 3 ? 1 + 2 * MATRICES
+                            : EPILOGUE      ? 4
+                                            : 3 + !MIXTURE) +
+                           (MIXTURE ? 1 + BIAS * (EPILOGUE == 2 ? 2 : 1) : 0),
+              SIZE_K = 2;
+#endif
+
 #define SIZE_TEXT_OF(name) #name
 #define SIZE_TEXT(name) SIZE_TEXT_OF(name)
-#define DEFINE_SIZE(size, index)                                                             \
-  __device__ __forceinline__ int size() {                                                    \
-    int value;                                                                               \
-    asm("ld.param.u32 %0, [" SIZE_TEXT(NAME) "_param_" SIZE_TEXT(index) "];" : "=r"(value)); \
-    return value;                                                                            \
-  }
+#define SIZE_AT(index)                     \
+  if constexpr (FIRST_SIZE + NTH == index) \
+  asm("ld.param.u32 %0, [" SIZE_TEXT(NAME) "_param_" #index "];" : "=r"(value))
+// The index is text, not an operand: then the compiler moves the load like any other number.
+template <int NTH>
+__device__ __forceinline__ int size_parameter() {
+  int value = 0;
+  static_assert(FIRST_SIZE + NTH >= 2 && FIRST_SIZE + NTH <= 11, "an index below");
+  SIZE_AT(2);
+  SIZE_AT(3);
+  SIZE_AT(4);
+  SIZE_AT(5);
+  SIZE_AT(6);
+  SIZE_AT(7);
+  SIZE_AT(8);
+  SIZE_AT(9);
+  SIZE_AT(10);
+  SIZE_AT(11);
+  return value;
+}
+#undef SIZE_AT
+#undef SIZE_TEXT
+#undef SIZE_TEXT_OF
 
-#ifdef EMBED
-#define SIZE_PARAMETERS , int, int, int, int
-DEFINE_SIZE(size_m, 3)
-DEFINE_SIZE(size_n, 4)
-DEFINE_SIZE(size_k, 5)
-DEFINE_SIZE(size_factor, 6)
-#define N size_n()
-#define FACTOR __int_as_float(size_factor())
-#elif defined(EXPERTS) && defined(CUT)
-#define SIZE_PARAMETERS , int, int, int, int, int
-DEFINE_SIZE(size_m, 3)
-DEFINE_SIZE(size_k, 4)
-DEFINE_SIZE(size_rows, 5)
-DEFINE_SIZE(size_list_at, 6)
-DEFINE_SIZE(size_used, 7)
-#define ROWS size_rows()
-#define LIST_AT size_list_at()
-#define USED size_used()
-#elif defined(EXPERTS)
-#define SIZE_PARAMETERS , int, int, int
-#if EPILOGUE == 2 && BIAS
-DEFINE_SIZE(size_m, 7)
-DEFINE_SIZE(size_n, 8)
-DEFINE_SIZE(size_k, 9)
-#elif EPILOGUE == 2 || BIAS
-DEFINE_SIZE(size_m, 5)
-DEFINE_SIZE(size_n, 6)
-DEFINE_SIZE(size_k, 7)
+__device__ __forceinline__ int size_m() { return size_parameter<0>(); }
+__device__ __forceinline__ int size_n() { return size_parameter<1>(); }
+__device__ __forceinline__ int size_k() { return size_parameter<SIZE_K>(); }
+
+__device__ __forceinline__ int run_count() { return (size_k() + 127) / 128; }  // tiles along K
+__device__ __forceinline__ int chunk_count() { return run_count() * 2; }  // of 64 columns, 128 bytes of bf16
+// Rows of the parts of x. SPLIT_INPUT with MIXTURE has them as a parameter.
+__device__ __forceinline__ int part_rows() {
+#if defined(SPLIT_INPUT) && MIXTURE
+  return size_parameter<2>();
 #else
-DEFINE_SIZE(size_m, 4)
-DEFINE_SIZE(size_n, 5)
-DEFINE_SIZE(size_k, 6)
+  return (size_m() + 7) / 8 * 8;
 #endif
-#define N size_n()
-#elif defined(CUT) && defined(PARTIALS)
-#undef PARTIALS
-#define SIZE_PARAMETERS , int, int, int
-DEFINE_SIZE(size_m, 4)
-DEFINE_SIZE(size_k, 5)
-DEFINE_SIZE(size_partials, 6)
-#define PARTIALS size_partials()
-#elif defined(CUT) && defined(LAYERNORM)
-#define SIZE_PARAMETERS , int, int, int
-DEFINE_SIZE(size_m, 4)
-DEFINE_SIZE(size_k, 5)
-DEFINE_SIZE(size_has, 6)
-#define HAS size_has()
-#elif defined(CUT)
-#define SIZE_PARAMETERS , int, int
-#ifdef NORM_EPS
-DEFINE_SIZE(size_m, 3)
-DEFINE_SIZE(size_k, 4)
-#else
-DEFINE_SIZE(size_m, 2)
-DEFINE_SIZE(size_k, 3)
-#endif
-#elif EPILOGUE == 4
-#define SIZE_PARAMETERS , int, int, int
-DEFINE_SIZE(size_m, 3)
-DEFINE_SIZE(size_n, 4)
-DEFINE_SIZE(size_k, 5)
-#define N size_n()
-#elif EPILOGUE == 0
-#define SIZE_PARAMETERS , int, int, int, int
-DEFINE_SIZE(size_m, 4)
-DEFINE_SIZE(size_n, 5)
-DEFINE_SIZE(size_k, 6)
-DEFINE_SIZE(size_count_at, 7)
-#define N size_n()
-#define COUNT_AT size_count_at()
-#elif EPILOGUE == 3
-#define SIZE_PARAMETERS , int, int, int, int, int
-#if MATRICES == 3
-DEFINE_SIZE(size_m, 7)
-DEFINE_SIZE(size_n, 8)
-DEFINE_SIZE(size_k, 9)
-DEFINE_SIZE(size_n2, 10)
-DEFINE_SIZE(size_n3, 11)
-#else
-DEFINE_SIZE(size_m, 5)
-DEFINE_SIZE(size_n, 6)
-DEFINE_SIZE(size_k, 7)
-DEFINE_SIZE(size_n2, 8)
-DEFINE_SIZE(size_n3, 9)
-#endif
-#define N size_n()
-#define N2 size_n2()
-#define N3 size_n3()
-#elif defined(FEW) && defined(NORM_EPS)
-#define SIZE_PARAMETERS , int, int, int, int
-DEFINE_SIZE(size_m, 5)
-DEFINE_SIZE(size_n, 6)
-DEFINE_SIZE(size_k, 7)
-DEFINE_SIZE(size_adds, 8)
-#define N size_n()
-#define ADDS size_adds()
-#else
-#define SIZE_PARAMETERS , int, int, int, int
-DEFINE_SIZE(size_m, 4)
-DEFINE_SIZE(size_n, 5)
-DEFINE_SIZE(size_k, 6)
-DEFINE_SIZE(size_adds, 7)
-#define N size_n()
-#define ADDS size_adds()
-#endif
-#define M size_m()
-#define K size_k()
-#else
-#define SIZE_PARAMETERS
-#define ADDS 1
-#define WHOLE_RUNS (K % 128 == 0)
-#if N3
-#define MATRICES 3
-#endif
-#endif
+}

@@ -1,11 +1,15 @@
 // Quantized linear layers (packed.cu): split x, or its norm, into bf16 parts, once for all matrices that
 // multiply it.
+#pragma once
 
-#define ROW_THREADS ((RUNS + 3) / 4 * 64)  // threads that store a row
-
+#include "overlap.cuh"
 #include "packed_parts.cuh"
 
-#ifdef NORM_EPS
+__device__ __forceinline__ int row_threads() {
+  return (run_count() + 3) / 4 * 64;
+}  // threads that store a row
+
+#if GAIN
 
 constexpr int KEPT = 2;  // units of 8 columns of a thread that stay in registers
 
@@ -21,14 +25,13 @@ __device__ __forceinline__ float sum_block(float value, float (&sums)[8]) {
   return total;
 }
 
-#ifdef PARTIALS
 // Adds the partial sums of a product to 8 columns of x, the residual, and stores them.
 __device__ __forceinline__ void complete(float (&v)[8], const float *partials, int count, u64 at, float *x) {
   float sum[8] = {};
 #pragma unroll 8
   for (int n = 0; n < count; n++) {
     float u[8];
-    load8(u, partials + (u64)n * M * K + at);
+    load8(u, partials + (u64)n * size_m() * size_k() + at);
 #pragma unroll
     for (int i = 0; i < 8; i++) sum[i] += u[i];
   }
@@ -37,15 +40,16 @@ __device__ __forceinline__ void complete(float (&v)[8], const float *partials, i
   *(float4 *)(x + at) = make_float4(v[0], v[1], v[2], v[3]);
   *(float4 *)(x + at + 4) = make_float4(v[4], v[5], v[6], v[7]);
 }
-#endif
 
-#ifdef LAYERNORM
+#if LAYERNORM
+
+__device__ __forceinline__ int has() { return size_parameter<2>(); }  // HAS
 
 // A block normalizes one row: (x - mean) / sqrt(variance + NORM_EPS) * gain + bias. The deviations from the
 // mean are squared, as in the generic path: the mean of the squares would lose accuracy.
 extern "C" __global__ void __launch_bounds__(256)
     NAME(const float *__restrict__ x, const float *__restrict__ gain, const float *__restrict__ bias,
-         u8 *__restrict__ parts SIZE_PARAMETERS) {
+         u8 *__restrict__ parts, int, int, int) {
   start_next_kernel();
   __shared__ float totals[8], squares[8];
   const int row = blockIdx.x;
@@ -53,55 +57,57 @@ extern "C" __global__ void __launch_bounds__(256)
   auto load_weights = [&](int nth, float(&h)[8], float(&c)[8]) {
 #pragma unroll
     for (int i = 0; i < 8; i++) h[i] = 1, c[i] = 0;
-    if (nth * 8 < K && (HAS & 1)) load8(h, gain + nth * 8);
-    if (nth * 8 < K && (HAS & 2)) load8(c, bias + nth * 8);
+    if (nth * 8 < size_k() && (has() & 1)) load8(h, gain + nth * 8);
+    if (nth * 8 < size_k() && (has() & 2)) load8(c, bias + nth * 8);
   };
 #pragma unroll
   for (int i = 0; i < KEPT; i++) load_weights(threadIdx.x + i * 256, g[i], b[i]);
   wait_for_previous_kernel();
   x = after_wait(x);
-  const float *from = x + (u64)row * K;
+  const float *from = x + (u64)row * size_k();
   auto add = [&](const float(&u)[8]) {
     sum += ((u[0] + u[1]) + (u[2] + u[3])) + ((u[4] + u[5]) + (u[6] + u[7]));
   };
 #pragma unroll
   for (int i = 0; i < KEPT; i++) {
-    if (row < M && (threadIdx.x + i * 256) * 8 < K) load8(v[i], from + (threadIdx.x + i * 256) * 8);
+    if (row < size_m() && (threadIdx.x + i * 256) * 8 < size_k())
+      load8(v[i], from + (threadIdx.x + i * 256) * 8);
     add(v[i]);
   }
 #pragma unroll 1
-  for (int nth = threadIdx.x + KEPT * 256; row < M && nth * 8 < K; nth += 256) {
+  for (int nth = threadIdx.x + KEPT * 256; row < size_m() && nth * 8 < size_k(); nth += 256) {
     float u[8];
     load8(u, from + nth * 8);
     add(u);
   }
-  const float mean = sum_block(sum, totals) / K;
+  const float mean = sum_block(sum, totals) / size_k();
   auto add_squares = [&](const float(&u)[8]) {
 #pragma unroll
     for (int i = 0; i < 8; i++) square += (u[i] - mean) * (u[i] - mean);
   };
 #pragma unroll
   for (int i = 0; i < KEPT; i++)
-    if (row < M && (threadIdx.x + i * 256) * 8 < K) add_squares(v[i]);
+    if (row < size_m() && (threadIdx.x + i * 256) * 8 < size_k()) add_squares(v[i]);
 #pragma unroll 1
-  for (int nth = threadIdx.x + KEPT * 256; row < M && nth * 8 < K; nth += 256) {
+  for (int nth = threadIdx.x + KEPT * 256; row < size_m() && nth * 8 < size_k(); nth += 256) {
     float u[8];
     load8(u, from + nth * 8);
     add_squares(u);
   }
-  const float scale = 1 / sqrtf(sum_block(square, squares) / K + NORM_EPS);
+  const float scale = 1 / sqrtf(sum_block(square, squares) / size_k() + config.norm_eps);
   auto store = [&](int nth, float(&u)[8], const float(&h)[8], const float(&c)[8]) {
 #pragma unroll
-    for (int i = 0; i < 8; i++) u[i] = row < M && nth * 8 < K ? (u[i] - mean) * scale * h[i] + c[i] : 0;
+    for (int i = 0; i < 8; i++)
+      u[i] = row < size_m() && nth * 8 < size_k() ? (u[i] - mean) * scale * h[i] + c[i] : 0;
     store_parts(parts, row, nth, u);
   };
 #pragma unroll
   for (int i = 0; i < KEPT; i++)
-    if (threadIdx.x + i * 256 < ROW_THREADS) store(threadIdx.x + i * 256, v[i], g[i], b[i]);
+    if (threadIdx.x + i * 256 < row_threads()) store(threadIdx.x + i * 256, v[i], g[i], b[i]);
 #pragma unroll 1
-  for (int nth = threadIdx.x + KEPT * 256; nth < ROW_THREADS; nth += 256) {
+  for (int nth = threadIdx.x + KEPT * 256; nth < row_threads(); nth += 256) {
     float u[8] = {}, h[8], c[8];
-    if (row < M && nth * 8 < K) load8(u, from + nth * 8);
+    if (row < size_m() && nth * 8 < size_k()) load8(u, from + nth * 8);
     load_weights(nth, h, c);
     store(nth, u, h, c);
   }
@@ -109,15 +115,15 @@ extern "C" __global__ void __launch_bounds__(256)
 
 #else
 
+constexpr const float *partials = nullptr;  // the name of a parameter that the kernel does not have
+
 // A block normalizes one row: x / sqrt(mean(x^2) + NORM_EPS) * gain.
-#ifdef PARTIALS
 extern "C" __global__ void __launch_bounds__(256)
-    NAME(const float *__restrict__ gain, const float *__restrict__ partials, float *x,
-         u8 *__restrict__ parts SIZE_PARAMETERS) {
+#if PARTIALS
+    NAME(const float *__restrict__ gain, const float *__restrict__ partials, float *x, u8 *__restrict__ parts,
+         int, int, int) {
 #else
-extern "C" __global__ void __launch_bounds__(256)
-    NAME(const float *__restrict__ x, const float *__restrict__ gain,
-         u8 *__restrict__ parts SIZE_PARAMETERS) {
+    NAME(const float *__restrict__ x, const float *__restrict__ gain, u8 *__restrict__ parts, int, int) {
 #endif
   start_next_kernel();
   __shared__ float squares[8];
@@ -125,44 +131,41 @@ extern "C" __global__ void __launch_bounds__(256)
   float g[KEPT][8], v[KEPT][8] = {}, square = 0;
 #pragma unroll
   for (int i = 0; i < KEPT; i++)
-    if ((threadIdx.x + i * 256) * 8 < K) load8(g[i], gain + (threadIdx.x + i * 256) * 8);
+    if ((threadIdx.x + i * 256) * 8 < size_k()) load8(g[i], gain + (threadIdx.x + i * 256) * 8);
   wait_for_previous_kernel();
   x = after_wait(x);
-#ifdef PARTIALS
-  partials = after_wait(partials);
-#endif
+  const float *added = nullptr;
+  if constexpr (PARTIALS) added = after_wait(partials);
   auto load = [&](float(&u)[8], int nth) {  // 8 columns of x, complete; adds their squares
-    const u64 at = (u64)row * K + nth * 8;
+    const u64 at = (u64)row * size_k() + nth * 8;
     load8(u, x + at);
-#ifdef PARTIALS
-    complete(u, partials, PARTIALS, at, x);
-#endif
+    if constexpr (PARTIALS) complete(u, added, size_parameter<2>(), at, (float *)x);
 #pragma unroll
     for (int i = 0; i < 8; i += 4)
       square += (u[i] * u[i] + u[i + 1] * u[i + 1]) + (u[i + 2] * u[i + 2] + u[i + 3] * u[i + 3]);
   };
 #pragma unroll
   for (int i = 0; i < KEPT; i++)
-    if (row < M && (threadIdx.x + i * 256) * 8 < K) load(v[i], threadIdx.x + i * 256);
+    if (row < size_m() && (threadIdx.x + i * 256) * 8 < size_k()) load(v[i], threadIdx.x + i * 256);
 #pragma unroll 1
-  for (int nth = threadIdx.x + KEPT * 256; row < M && nth * 8 < K; nth += 256) {
+  for (int nth = threadIdx.x + KEPT * 256; row < size_m() && nth * 8 < size_k(); nth += 256) {
     float u[8];
     load(u, nth);
   }
-  const float scale = 1 / sqrtf(sum_block(square, squares) / K + NORM_EPS);
+  const float scale = 1 / sqrtf(sum_block(square, squares) / size_k() + config.norm_eps);
   auto store = [&](int nth, float(&u)[8], const float(&h)[8]) {
 #pragma unroll
-    for (int i = 0; i < 8; i++) u[i] = nth * 8 < K ? u[i] * scale * h[i] : 0;
+    for (int i = 0; i < 8; i++) u[i] = nth * 8 < size_k() ? u[i] * scale * h[i] : 0;
     store_parts(parts, row, nth, u);
   };
 #pragma unroll
   for (int i = 0; i < KEPT; i++)
-    if (threadIdx.x + i * 256 < ROW_THREADS) store(threadIdx.x + i * 256, v[i], g[i]);
+    if (threadIdx.x + i * 256 < row_threads()) store(threadIdx.x + i * 256, v[i], g[i]);
 #pragma unroll 1
-  for (int nth = threadIdx.x + KEPT * 256; nth < ROW_THREADS; nth += 256) {
+  for (int nth = threadIdx.x + KEPT * 256; nth < row_threads(); nth += 256) {
     float u[8] = {}, h[8] = {};
-    if (row < M && nth * 8 < K) {
-      load8(u, x + (u64)row * K + nth * 8);
+    if (row < size_m() && nth * 8 < size_k()) {
+      load8(u, x + (u64)row * size_k() + nth * 8);
       load8(h, gain + nth * 8);
     }
     store(nth, u, h);
@@ -173,29 +176,31 @@ extern "C" __global__ void __launch_bounds__(256)
 
 #else
 
-extern "C" __global__ void __launch_bounds__(256) NAME(const float *__restrict__ x,
-#ifdef EXPERTS
-                                                       const int *__restrict__ groups,
+constexpr const int *groups = nullptr;  // the name of a parameter that the kernel does not have
+
+extern "C" __global__ void __launch_bounds__(256)
+#if MIXTURE
+    NAME(const float *__restrict__ x, const int *__restrict__ groups, u8 *__restrict__ parts, int, int, int,
+         int, int) {
+#else
+    NAME(const float *__restrict__ x, u8 *__restrict__ parts, int, int) {
 #endif
-                                                       u8 *__restrict__ parts SIZE_PARAMETERS) {
   start_next_kernel();
   wait_for_previous_kernel();
   x = after_wait(x);
-#ifdef EXPERTS
-  groups = after_wait(groups);
-#endif
+  const int *pairs = nullptr;
+  if constexpr (MIXTURE) pairs = after_wait(groups);
   // A block has one row: dividing by a variable would take as long as the rest.
   const int row = blockIdx.y, nth = blockIdx.x * 256 + threadIdx.x;
-  if (nth >= ROW_THREADS) return;  // the 64 threads of four runs return together
-#ifdef EXPERTS
-  const int pair = groups[LIST_AT + row];
-  const int from = SORTED ? row : pair / USED;
-  if (pair < 0) return;  // no product uses this row
-#else
-  const int from = row;
-#endif
+  if (nth >= row_threads()) return;  // the 64 threads of four runs return together
+  int from = row;
+  if constexpr (MIXTURE) {
+    const int pair = pairs[size_parameter<3>() + row];        // LIST_AT
+    from = config.sorted ? row : pair / size_parameter<4>();  // USED
+    if (pair < 0) return;                                     // no product uses this row
+  }
   float v[8] = {};
-  if (from < M && nth * 8 < K) load8(v, x + (u64)from * K + nth * 8);
+  if (from < size_m() && nth * 8 < size_k()) load8(v, x + (u64)from * size_k() + nth * 8);
   store_parts(parts, row, nth, v);
 }
 

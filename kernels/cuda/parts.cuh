@@ -1,21 +1,18 @@
 // The three bf16 parts of f32 numbers, which tensor cores multiply by weights (packed.cu). A product of
 // 16-bit weights can read them from the kernel that computes its x.
 
-// Packs two floats as bf16, rounded to nearest even.
-__device__ __forceinline__ u32 bf16_pair(float low, float high) {
-  u32 pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
+#pragma once
+
+#include "types.cuh"
 
 // Splits a pair of floats into three pairs of bf16. The remainder after each rounding is exact, and after the
 // third it is zero.
 __device__ __forceinline__ void split_bf16(u32 (&part)[3], float low, float high) {
 #pragma unroll
   for (int i = 0; i < 3; i++) {
-    part[i] = bf16_pair(low, high);
-    low -= __uint_as_float(part[i] << 16);
-    high -= __uint_as_float(part[i] & 0xffff0000u);
+    part[i] = Bf16::narrow2(low, high);
+    low -= Bf16::low(part[i]);
+    high -= Bf16::high(part[i]);
   }
 }
 

@@ -1,8 +1,6 @@
 // The start and the end of a step on the kernel path.
 //
-// Macros:  place: PLACE, NAME; SHORT_QUERIES, SHORT_SHARE: queries of a tile of the kernel for short
-//                 segments, and queries of a token; LONG_QUERIES, LONG_SHARE: the same for long segments
-//          pick:  NAME
+// Macros: NAME, and PLACE for place. place_config.cuh has the other constants.
 //
 // place    (batch, history in/out, placed, N of the function, SHORT_TILES, LONG_TILES, LONG_FROM, VOCAB)
 //          Finds the ID of each token, stores it in |history|, and divides the segments into tiles for the
@@ -16,10 +14,9 @@
 //          Copies the rows of the wanted tokens to both.
 //          grid (W, 1, 1), block (256, 1, 1)
 
+#include "config.cuh"
 #include "overlap.cuh"
 #include "step.h"
-
-typedef unsigned int u32;
 
 #ifdef PLACE
 constexpr int THREADS = 512, WARPS = THREADS / 32;
@@ -113,15 +110,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   for (int start = 0; start < n; start += THREADS) {
     const Segment s = read_segment(batch, n, start + threadIdx.x);
     const bool is_long = long_count > 0 && s.tokens >= long_from;
-    const int queries = is_long ? s.tokens * LONG_SHARE : s.tokens * SHORT_SHARE;
-    const int mine =
-        is_long ? (queries + LONG_QUERIES - 1) / LONG_QUERIES : (queries + SHORT_QUERIES - 1) / SHORT_QUERIES;
+    const int queries = is_long ? s.tokens * config.long_share : s.tokens * config.short_share;
+    const int mine = is_long ? (queries + config.long_queries - 1) / config.long_queries
+                             : (queries + config.short_queries - 1) / config.short_queries;
     int total;
     int at = scan(is_long ? 0 : mine, sums, &total);
-    if (!is_long) write_tiles(short_tiles, shorts + at, mine, short_count, s, SHORT_QUERIES);
+    if (!is_long) write_tiles(short_tiles, shorts + at, mine, short_count, s, config.short_queries);
     shorts += total;
     at = scan(is_long ? mine : 0, sums, &total);
-    if (is_long) write_tiles(long_tiles, longs + at, mine, long_count, s, LONG_QUERIES);
+    if (is_long) write_tiles(long_tiles, longs + at, mine, long_count, s, config.long_queries);
     longs += total;
   }
   const int count = batch[MLX_STEP_TOKEN_COUNT] > 0 ? batch[MLX_STEP_TOKEN_COUNT] : 0;

@@ -1,6 +1,6 @@
 // Tile formats: how a tile of quantized weights, 8 rows x 128 columns, is stored and read. The only place
-// that knows it; packed.cu, decode.cu and the kernels of experts include it. docs/internals/cuda-kernels.md
-// describes the layout in words, compiler/tiles.c writes it.
+// that knows it; packed.cu and decode.cu include it. docs/internals/quantized-tiles.md describes the layout
+// in words, compiler/tiles.c writes it.
 //
 // A tile is read by a warp. Lane 4 * row + quad owns eight codes of each piece of 32 columns: the four pairs
 // that a tensor-core instruction takes from that lane. Pair j of 0..3 is columns 2 * quad + {0, 1} +
@@ -8,6 +8,10 @@
 // formats keep one number of 256 columns in the first of two tiles, and another in the second.
 //
 // |Memory| says how to load: Plain, or a struct with the same functions.
+
+#pragma once
+
+#include "ptx.cuh"
 
 // KIND: how scales and offsets are stored.
 enum TileNumbers {
@@ -32,43 +36,23 @@ struct Plain {
   static __device__ __forceinline__ uint4 load128(const u8 *from) { return *(const uint4 *)from; }
 };
 
-__device__ __forceinline__ float f16_to_float(u32 bits) {
-  float y;
-  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l; }" : "=f"(y) : "r"(bits));
-  return y;
-}
-
-__device__ __forceinline__ u32 fma_pair(u32 a, u32 b, u32 c) {  // a * b + c, pairs of bf16
-  u32 d;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
-  return d;
-}
+__device__ __forceinline__ float f16_to_float(u32 bits) { return F16::widen_word(bits); }
 
 __device__ __forceinline__ u32 sub_pair(u32 a, u32 b) { return fma_pair(b, 0xbf80bf80u, a); }
 
 // a & mask | more, in one instruction. The compiler makes two of it if mask and more are constants, which
 // needs no registers for them: better for a kernel that has none left (FEW_REGISTERS).
+template <bool FEW_REGISTERS>
 __device__ __forceinline__ u32 and_or(u32 a, u32 mask, u32 more) {
-#ifdef FEW_REGISTERS
-  return a & mask | more;
-#else
-  u32 d;
-  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "r"(mask), "r"(more));
-  return d;
-#endif
-}
-
-__device__ __forceinline__ u32 and_xor(u32 a, u32 mask, u32 flip) {  // in one instruction
-  u32 d;
-  asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(d) : "r"(a), "r"(mask), "r"(flip));
-  return d;
+  if constexpr (FEW_REGISTERS) return a & mask | more;
+  return and_or_once(a, mask, more);
 }
 
 __device__ __forceinline__ u32 shift_right(u32 v, int by) { return by < 0 ? v << -by : v >> by; }
 
 // CODE_BITS: 2 to 6, or 8 (signed). OFFSET_COUNT: offsets for each 32 columns, 0 to 2. HALF_SCALES: each 16
-// columns have a scale. The kernels' macros BITS, NUMBERS, OFFSET, HALVES and CENTER are the arguments.
-template <int CODE_BITS, int KIND, int OFFSET_COUNT, bool HALF_SCALES, int ZERO>
+// columns have a scale. FEW_REGISTERS: see and_or.
+template <int CODE_BITS, int KIND, int OFFSET_COUNT, bool HALF_SCALES, int ZERO, bool FEW_REGISTERS = false>
 struct TileFormat {
   static constexpr bool grouped = KIND >= NUMBERS_K6;
   // One load has a lane's codes of all four pieces; with 8 bits, of two.
@@ -111,15 +95,18 @@ struct TileFormat {
   static __device__ __forceinline__ u32 code_pair(const u32 (&w)[words], int nth, u32 more) {
     constexpr int each = 16 / CODE_BITS;
     constexpr u32 mask = ((1u << CODE_BITS) - 1) * 0x10001u;
-    if (nth < each * CODE_BITS) return and_or(w[nth / each % words] >> nth % each * CODE_BITS, mask, more);
+    if (nth < each * CODE_BITS)
+      return and_or<FEW_REGISTERS>(w[nth / each % words] >> nth % each * CODE_BITS, mask, more);
     if constexpr (CODE_BITS ==
                   6) {  // four codes: the low four bits in words 0 to 3, the others in words 4 and 5
       const int left = nth - 12;
-      return and_or(w[left] >> 12, 0x000f000fu,
-                    and_or(w[4 + left / 2] >> 8 + left % 2 * 2, 0x00300030u, more));
+      return and_or<FEW_REGISTERS>(
+          w[left] >> 12, 0x000f000fu,
+          and_or<FEW_REGISTERS>(w[4 + left / 2] >> 8 + left % 2 * 2, 0x00300030u, more));
     } else {
 #pragma unroll
-      for (int i = 0; i < CODE_BITS; i++) more = and_or(w[i % words] >> 15 - i, 0x00010001u << i, more);
+      for (int i = 0; i < CODE_BITS; i++)
+        more = and_or<FEW_REGISTERS>(w[i % words] >> 15 - i, 0x00010001u << i, more);
       return more;
     }
   }
@@ -130,14 +117,16 @@ struct TileFormat {
   static __device__ __forceinline__ u32 pair(const u32 (&w)[words], int piece, int j) {
     if constexpr (CODE_BITS == 8) {  // 128 + seven low bits, minus 128 or 256 for the sign
       const u32 t = w[piece % 2 * 2 + j / 2] >> j % 2 * 8;
-      return sub_pair(and_or(t, 0x007f007fu, 0x43004300u), and_or(t, 0x00800080u, 0x43004300u));
+      return sub_pair(and_or<FEW_REGISTERS>(t, 0x007f007fu, 0x43004300u),
+                      and_or<FEW_REGISTERS>(t, 0x00800080u, 0x43004300u));
     } else if constexpr (ZERO == TABLE_E2M1) {
       // Exponent and mantissa at their place in bf16, where zero and 0.5 are subnormal too.
       const u32 value = shift_right(w[piece], 4 * j - 6) & 0x01c001c0u;
       return fma_pair(w[piece] << 12 - 4 * j & 0x80008000u | value, 0x7e807e80u, 0x80008000u);  // * 2^126
     } else if constexpr (ZERO == TABLE_IQ4) {
       const u32 t = __byte_perm(iq4(w[piece]), iq4(w[piece] >> 16), 0x0400 + j * 0x0101);
-      return sub_pair(and_or(t, 0x007f007fu, 0x43004300u), and_or(t, 0x00800080u, 0x43004300u));
+      return sub_pair(and_or<FEW_REGISTERS>(t, 0x007f007fu, 0x43004300u),
+                      and_or<FEW_REGISTERS>(t, 0x00800080u, 0x43004300u));
     } else {
       return sub_pair(code_pair(w, piece * 4 + j, 0x43004300u), 0x43004300u + ZERO * 0x00010001u);
     }
@@ -390,7 +379,8 @@ struct TileFormat {
       return fma_pair((t & 0x00080008u) << 12 | (t & 0x00070007u) << 6, 0x7e807e80u, 0x80008000u);
     if constexpr (ZERO == TABLE_IQ4) t = __byte_perm(iq4(t), iq4(t >> 16), 0x0400);
     if constexpr (ZERO == TABLE_IQ4 || CODE_BITS == 8)
-      return sub_pair(and_or(t, 0x007f007fu, 0x43004300u), and_or(t, 0x00800080u, 0x43004300u));
+      return sub_pair(and_or<FEW_REGISTERS>(t, 0x007f007fu, 0x43004300u),
+                      and_or<FEW_REGISTERS>(t, 0x00800080u, 0x43004300u));
     return sub_pair(t | 0x43004300u, 0x43004300u + ZERO * 0x00010001u);
   }
 

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_writer.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -33,7 +34,8 @@ typedef struct chat_template {
 typedef struct chat {
   chat_template_t templates[MAX_TEMPLATES];
   size_t count;
-  mlx_text_t tokens;  // JSON members
+  mlx_text_t tokens;       // a JSON object without its end; "": no tokens
+  mlx_json_writer_t json;  // of |tokens|
 } chat_t;
 
 static mlx_status_t add_template(chat_t *chat, const char *name, size_t name_length, const char *text,
@@ -51,26 +53,32 @@ static mlx_status_t add_template(chat_t *chat, const char *name, size_t name_len
 }
 
 static void add_token(chat_t *chat, const char *name, const char *text, size_t length) {
-  mlx_text_printf(&chat->tokens, "%s\"%s\": ", chat->tokens.length ? ", " : "", name);
-  mlx_text_json_string(&chat->tokens, text, length);
+  chat->json.out = &chat->tokens;
+  if (!chat->json.depth) mlx_json_begin_object(&chat->json, NULL, MLX_JSON_ONE_LINE);
+  mlx_json_put_bytes(&chat->json, name, text, length);
 }
 
 static mlx_status_t write_chat(chat_t *chat, char **out_json, size_t *out_length) {
-  mlx_text_t json = {0};
+  mlx_text_t text = {0};
+  mlx_json_writer_t json = {.out = &text};
   *out_json = NULL;
   *out_length = 0;
-  if (!chat->count && !chat->tokens.length) return NULL;
-  mlx_text_puts(&json, "{\n\"templates\": {");
-  for (size_t i = 0; i < chat->count; ++i) {
-    mlx_text_puts(&json, i ? ",\n  " : "\n  ");
-    mlx_text_json_string(&json, chat->templates[i].name, strlen(chat->templates[i].name));
-    mlx_text_puts(&json, ": ");
-    mlx_text_json_string(&json, chat->templates[i].text, chat->templates[i].length);
-  }
+  if (!chat->count && !chat->json.depth) return NULL;
+  mlx_json_begin_object(&json, NULL, MLX_JSON_LINES);
+  mlx_json_begin_object(&json, "templates", MLX_JSON_LINES);
+  for (size_t i = 0; i < chat->count; ++i)
+    mlx_json_put_bytes(&json, chat->templates[i].name, chat->templates[i].text, chat->templates[i].length);
+  mlx_json_end(&json);
+  if (chat->json.depth) mlx_json_end(&chat->json);
   mlx_status_t status = mlx_text_finish(&chat->tokens);
-  mlx_text_printf(&json, "},\n\"tokens\": {%s}\n}\n", chat->tokens.data ? chat->tokens.data : "");
-  status = mlx_status_join(status, mlx_text_take(&json, out_json, out_length));
-  mlx_text_clear(&json);
+  if (chat->tokens.length)
+    mlx_json_put_raw(&json, "tokens", chat->tokens.data, chat->tokens.length);
+  else
+    mlx_json_put_raw(&json, "tokens", "{}", 2);
+  mlx_json_end(&json);
+  mlx_text_puts(&text, "\n");
+  status = mlx_status_join(status, mlx_text_take(&text, out_json, out_length));
+  mlx_text_clear(&text);
   return status;
 }
 

@@ -31,6 +31,8 @@ static void read_fields(const mlx_hf_t *hf) {
   mlx_status_free(status);
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const char *parts[3] = {0}, *cursor = (const char *)data, *end = cursor + size;
   size_t lengths[3] = {0};

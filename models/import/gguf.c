@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "models/import/name.h"
@@ -105,6 +106,7 @@ static mlx_status_t read_header(reader_t *reader, uint64_t *out_tensors, uint64_
   *out_tensors = *out_fields = 0;
   uint64_t version;
   if (reader->size < 4 || memcmp(reader->bytes, "GGUF", 4)) {
+    MLX_TRY(mlx_lfs_check(reader->name, reader->bytes, reader->size));
     return fail(reader, MLX_INVALID_INPUT, "not a GGUF file: it does not start with 'GGUF'");
   }
   reader->at = 4;
@@ -528,27 +530,35 @@ mlx_status_t mlx_gguf_int(const mlx_gguf_t *gguf, const char *key, int64_t min, 
   return NULL;
 }
 
+bool mlx_gguf_number_at(const mlx_gguf_field_t *field, uint64_t index, double *out) {
+  const size_t width = type_widths[field->type];
+  int64_t integer;
+  if (field->type == MLX_GGUF_F32) {
+    const uint32_t bits = (uint32_t)load(field->data + index * width, width);
+    float narrow;
+    memcpy(&narrow, &bits, sizeof narrow);
+    *out = narrow;
+  } else if (field->type == MLX_GGUF_F64 || field->type == MLX_GGUF_U64) {
+    const uint64_t bits = load(field->data + index * width, width);
+    if (field->type == MLX_GGUF_F64)
+      memcpy(out, &bits, sizeof *out);
+    else
+      *out = (double)bits;
+  } else if (mlx_gguf_int_at(field, index, &integer)) {
+    *out = (double)integer;
+  } else {
+    return false;
+  }
+  return true;
+}
+
 mlx_status_t mlx_gguf_number(const mlx_gguf_t *gguf, const char *key, double *out, bool *out_found) {
   const mlx_gguf_field_t *field;
+  double value;
   MLX_TRY(find_scalar(gguf, key, "a number", &field, out_found));
   if (!field) return NULL;
-  int64_t integer;
-  double value;
-  uint64_t bits = load(field->data, type_widths[field->type]);
-  if (field->type == MLX_GGUF_F32) {
-    uint32_t narrow_bits = (uint32_t)bits;
-    float narrow;
-    memcpy(&narrow, &narrow_bits, sizeof narrow);
-    value = narrow;
-  } else if (field->type == MLX_GGUF_F64) {
-    memcpy(&value, &bits, sizeof value);
-  } else if (mlx_gguf_int_at(field, 0, &integer)) {
-    value = (double)integer;
-  } else if (field->type == MLX_GGUF_U64) {
-    value = (double)bits;
-  } else {
+  if (!mlx_gguf_number_at(field, 0, &value))
     return mlx_gguf_error(gguf, key, MLX_INVALID_INPUT, "must be a number");
-  }
   if (!isfinite(value)) return mlx_gguf_error(gguf, key, MLX_INVALID_INPUT, "must be finite");
   *out = value;
   return NULL;

@@ -82,6 +82,8 @@ mlx_status_t mlx_gguf_error(const mlx_gguf_t *gguf, const char *key, mlx_code_t 
 
 // Element |index| of a field of integers. False if the field holds another type or the value does not fit.
 bool mlx_gguf_int_at(const mlx_gguf_field_t *field, uint64_t index, int64_t *out);
+// Element |index| of a field of integers or floats. False if the field holds another type.
+bool mlx_gguf_number_at(const mlx_gguf_field_t *field, uint64_t index, double *out);
 
 // The next string of an array. Start with cursor = field->data and call at most field->count times.
 const char *mlx_gguf_next_string(const uint8_t **inout_cursor, size_t *out_length);

@@ -77,28 +77,31 @@ typedef struct pre {
   const char *normalizer;     // JSON
   bool ignore_merges;         // a word that is itself a token is not split by merges
   bool add_bos;               // default of add_bos_token
+  bool add_eos;               // default of add_eos_token: encoders have both
 } pre_t;
 
 static const pre_t pres[] = {
-    {"default", DEFAULT, "null", false, false},
-    {"gpt-2", GPT2, "null", false, false},
-    {"phi-2", GPT2, "null", false, false},
-    {"mpt", GPT2, NFC, false, false},
-    {"olmo", GPT2, NFC, false, false},
-    {"smollm", SINGLE_DIGITS, "null", false, false},
-    {"starcoder", SINGLE_DIGITS, "null", false, false},
-    {"refact", SINGLE_DIGITS, "null", false, false},
-    {"llama-bpe", LLAMA3, "null", true, true},
-    {"llama3", LLAMA3, "null", true, true},
-    {"llama-v3", LLAMA3, "null", true, true},
-    {"qwen2", QWEN2, NFC, false, false},
-    {"command-r", SINGLE_DIGITS, NFC, false, false},
-    {"dbrx", LLAMA3, "null", false, false},
-    {"deepseek-coder", DEEPSEEK_CODER, "null", false, false},
-    {"deepseek-v3", DEEPSEEK_V3, "null", false, false},
-    {"gpt-4o", GPT4O, "null", false, false},
-    {"llama4", GPT4O, "null", false, false},
-    {"tekken", TEKKEN, "null", true, true},
+    {"default", DEFAULT, "null", false, false, false},
+    {"gpt-2", GPT2, "null", false, false, false},
+    {"phi-2", GPT2, "null", false, false, false},
+    {"mpt", GPT2, NFC, false, false, false},
+    {"olmo", GPT2, NFC, false, false, false},
+    {"smollm", SINGLE_DIGITS, "null", false, false, false},
+    {"starcoder", SINGLE_DIGITS, "null", false, false, false},
+    {"refact", SINGLE_DIGITS, "null", false, false, false},
+    {"llama-bpe", LLAMA3, "null", true, true, false},
+    {"llama3", LLAMA3, "null", true, true, false},
+    {"llama-v3", LLAMA3, "null", true, true, false},
+    {"qwen2", QWEN2, NFC, false, false, false},
+    {"command-r", SINGLE_DIGITS, NFC, false, false, false},
+    {"dbrx", LLAMA3, "null", false, false, false},
+    {"deepseek-coder", DEEPSEEK_CODER, "null", false, false, false},
+    {"deepseek-v3", DEEPSEEK_V3, "null", false, false, false},
+    {"gpt-4o", GPT4O, "null", false, false, false},
+    {"llama4", GPT4O, "null", false, false, false},
+    {"tekken", TEKKEN, "null", true, true, false},
+    {"roberta-bpe", GPT2, "null", false, true, true},
+    {"modern-bert", GPT2, NFC, false, true, true},
 };
 
 static mlx_status_t unknown_pre(const mlx_gguf_t *gguf, const char *name) {
@@ -176,6 +179,7 @@ mlx_status_t mlx_gguf_write_byte_level(const mlx_gguf_t *gguf, mlx_gguf_vocabula
   mlx_gguf_pipeline_t pipeline = {.normalizer = pre->normalizer,
                                   .pre_tokenizer = pre->pre_tokenizer,
                                   .add_bos = pre->add_bos,
+                                  .add_eos = pre->add_eos,
                                   .bos_key = KEY("bos_token_id"),
                                   .eos_key = KEY("eos_token_id")};
   MLX_TRY(mlx_gguf_write_pipeline(gguf, vocabulary, &pipeline, text));

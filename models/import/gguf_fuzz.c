@@ -25,6 +25,7 @@ static void read_field(const mlx_gguf_t *gguf, const mlx_gguf_field_t *field) {
   for (uint64_t i = 0; i < field->count; ++i) {
     size_t length;
     mlx_gguf_int_at(field, i, &integer);
+    mlx_gguf_number_at(field, i, &number);
     if (field->type == MLX_GGUF_STRING) mlx_gguf_next_string(&cursor, &length);
   }
 }
@@ -84,6 +85,8 @@ static void read_split(const uint8_t *data, size_t size) {
   for (int i = 0; i < 2; ++i) mlx_gguf_close(parts[i].file);
   mlx_free(model.tensors);
 }
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size >= 8 && !memcmp(data, "SPLT", 4)) {

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/encoding.h"
 #include "base/memory.h"
 #include "models/import/gguf_pipeline.h"
 #include "models/import/gguf_tokenizer_kinds.h"
@@ -192,18 +193,6 @@ mlx_status_t mlx_gguf_write_sentencepiece(const mlx_gguf_t *gguf, mlx_gguf_vocab
 // ----------------------------------------------------------------------------------------------------------
 // SentencePiece Unigram, as in T5's tokenizer
 
-static void write_base64(const uint8_t *bytes, size_t count, mlx_text_t *text) {
-  static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  for (size_t i = 0; i < count; i += 3) {
-    const size_t left = count - i;
-    const uint32_t group = (uint32_t)bytes[i] << 16 | (left > 1 ? (uint32_t)bytes[i + 1] << 8 : 0) |
-                           (left > 2 ? bytes[i + 2] : 0);
-    const char quad[4] = {digits[group >> 18], digits[group >> 12 & 63],
-                          left > 1 ? digits[group >> 6 & 63] : '=', left > 2 ? digits[group & 63] : '='};
-    mlx_text_append(text, quad, sizeof quad);
-  }
-}
-
 // The shortest decimal that parses to the same double, as Hugging Face writes it.
 static void write_score(double score, mlx_text_t *text) {
   char number[40];
@@ -223,7 +212,7 @@ static mlx_status_t write_charsmap(const mlx_gguf_t *gguf, mlx_text_t *text) {
     mlx_text_puts(text, "null");
   } else {
     mlx_text_puts(text, "{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"");
-    write_base64(map->data, map->size, text);
+    mlx_base64_append(text, map->data, map->size);
     mlx_text_puts(text, "\"}");
   }
   return mlx_text_finish(text);

@@ -7,10 +7,11 @@
 #define KEY MLX_TOKENIZER_KEY
 #define WORD_START "\xe2\x96\x81"  // U+2581
 
-// GGUF marks the first piece of a word with U+2581; tokenizer.json marks the other pieces with "##".
+// GGUF marks the first piece of a word with U+2581; tokenizer.json marks the other pieces with "##". U+2581
+// alone is a piece that continues a word: no piece is empty.
 static void rewrite_word(mlx_gguf_token_t token, uint8_t type, mlx_text_t *out) {
   bool special = type == MLX_TOKEN_CONTROL || type == MLX_TOKEN_UNKNOWN || type == MLX_TOKEN_USER_DEFINED;
-  if (!special && token.length >= 3 && !memcmp(token.bytes, WORD_START, 3)) {
+  if (!special && token.length > 3 && !memcmp(token.bytes, WORD_START, 3)) {
     token.bytes += 3;
     token.length -= 3;
   } else if (!special) {
@@ -19,8 +20,9 @@ static void rewrite_word(mlx_gguf_token_t token, uint8_t type, mlx_text_t *out) 
   mlx_text_append(out, token.bytes, token.length);
 }
 
-// GGUF does not store whether the model lowercases its input. A vocabulary without capital letters means yes.
-static bool is_lowercase(const mlx_gguf_vocabulary_t *vocabulary) {
+// Older files do not store whether the model lowercases its input. A vocabulary without capital letters means
+// yes.
+static bool seems_lowercase(const mlx_gguf_vocabulary_t *vocabulary) {
   for (size_t i = 0; i < vocabulary->count; ++i) {
     for (size_t j = 0; vocabulary->types[i] == MLX_TOKEN_NORMAL && j < vocabulary->tokens[i].length; ++j) {
       char c = vocabulary->tokens[i].bytes[j];
@@ -31,6 +33,23 @@ static bool is_lowercase(const mlx_gguf_vocabulary_t *vocabulary) {
   return true;
 }
 
+static mlx_status_t write_normalizer(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary,
+                                     mlx_text_t *out) {
+  bool lowercase = false, strip = false, found, strips_found;
+  MLX_TRY(mlx_gguf_bool(gguf, KEY("normalizer.lowercase"), &lowercase, &found));
+  MLX_TRY(mlx_gguf_bool(gguf, KEY("normalizer.strip_accents"), &strip, &strips_found));
+  if (!found) lowercase = seems_lowercase(vocabulary);
+  mlx_text_printf(
+      out,
+      "{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,\"strip_accents\":%s,"
+      "\"lowercase\":%s}",
+      !strips_found ? "null"  // accents are stripped if letters become lower case
+      : strip       ? "true"
+                    : "false",
+      lowercase ? "true" : "false");
+  return NULL;
+}
+
 mlx_status_t mlx_gguf_write_wordpiece(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
                                       mlx_text_t *text) {
   mlx_text_t normalizer = {0};
@@ -39,11 +58,7 @@ mlx_status_t mlx_gguf_write_wordpiece(const mlx_gguf_t *gguf, mlx_gguf_vocabular
   MLX_TRY(mlx_gguf_vocabulary_read(gguf, rewrite_word, vocabulary));
   MLX_TRY(mlx_gguf_vocabulary_unknown(gguf, vocabulary, &unknown));
   if (unknown < 0) return mlx_gguf_error(gguf, KEY("unknown_token_id"), MLX_INVALID_INPUT, "is missing");
-  mlx_text_printf(
-      &normalizer,
-      "{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,\"strip_accents\":null,"
-      "\"lowercase\":%s}",
-      is_lowercase(vocabulary) ? "true" : "false");
+  MLX_TRY(write_normalizer(gguf, vocabulary, &normalizer));
   // Older files name the first token cls_token_id. "seperator" is GGUF's own misspelling.
   int64_t ignored;
   mlx_status_t status = mlx_text_finish(&normalizer);

@@ -7,6 +7,7 @@
 
 #include "base/budget.h"
 #include "base/memory.h"
+#include "models/import/encoder.h"
 #include "models/import/name.h"
 
 #define MAX_CONFIG ((size_t)16 << 20)
@@ -43,12 +44,13 @@ static mlx_status_t has_file(const mlx_hf_t *hf, const char *name, bool *out_fou
 // Configs
 
 static mlx_status_t parse_config(mlx_hf_t *hf, const char *path, const char *bytes, size_t length) {
-  MLX_TRY(mlx_json_parse(path, bytes, length, &hf->config));
+  MLX_TRY(mlx_json_parse_python(path, bytes, length, &hf->config));
   MLX_TRY(mlx_json_string(&hf->config, hf->config.root, "model_type", &hf->architecture));
   MLX_TRY(mlx_hf_select_text(hf));
   size_t name_length = strlen(hf->architecture);
-  if (name_length && mlx_name_is_plain(hf->architecture, name_length)) return NULL;
-  return mlx_json_error(&hf->config, "model_type", "must be a name");
+  if (!name_length || !mlx_name_is_plain(hf->architecture, name_length))
+    return mlx_json_error(&hf->config, "model_type", "must be a name");
+  return mlx_encoder_refuse(hf->folder, hf->architecture);
 }
 
 static mlx_status_t no_config(const char *folder) {
@@ -108,7 +110,7 @@ mlx_status_t mlx_hf_parse(const char *folder, const char *config, size_t config_
 // ----------------------------------------------------------------------------------------------------------
 // Weights
 
-static mlx_status_t open_shard(mlx_hf_t *hf, const char *name, mlx_hf_shard_t **out_shard) {
+mlx_status_t mlx_hf_open_shard(mlx_hf_t *hf, const char *name, mlx_hf_shard_t **out_shard) {
   const char *path;
   if (hf->shard_count == MAX_SHARDS) {
     return mlx_error(MLX_UNSUPPORTED, "'%s' has more than %d weight files", hf->folder, MAX_SHARDS);
@@ -131,13 +133,13 @@ static mlx_status_t find_shard(mlx_hf_t *hf, const char *name, mlx_budget_t *bud
     *out_shard = &hf->shards[i];
     return NULL;
   }
-  return mlx_status_hint(open_shard(hf, name, out_shard),
+  return mlx_status_hint(mlx_hf_open_shard(hf, name, out_shard),
                          "the download may be incomplete: download this file, which " INDEX_NAME " lists");
 }
 
 static mlx_status_t open_single(mlx_hf_t *hf) {
   mlx_hf_shard_t *shard;
-  MLX_TRY(open_shard(hf, WEIGHTS_NAME, &shard));
+  MLX_TRY(mlx_hf_open_shard(hf, WEIGHTS_NAME, &shard));
   MLX_TRY(mlx_alloc(shard->file->tensor_count, sizeof *hf->tensors, &hf->tensors));
   for (size_t i = 0; i < shard->file->tensor_count; ++i) hf->tensors[i] = &shard->file->tensors[i];
   hf->tensor_count = shard->file->tensor_count;
@@ -265,6 +267,7 @@ void mlx_hf_close(mlx_hf_t *hf) {
   mlx_json_close(&hf->defaults);
   for (size_t i = 0; i < hf->name_count; ++i) mlx_free(hf->names[i]);
   mlx_free(hf->names);
+  for (size_t i = 0; i < hf->module_tensor_count; ++i) mlx_free(hf->module_tensors[i].name);
   mlx_free(hf->renamed);
   mlx_free(hf->skipped);
   for (size_t i = 0; i < hf->file_count; ++i) mlx_free(hf->files[i]);
@@ -279,10 +282,14 @@ const mlx_tensor_t *mlx_hf_tensor(const mlx_hf_t *hf, const char *name) {
   return mlx_tensor_find(hf->tensors, hf->tensor_count, name);
 }
 
+mlx_status_t mlx_hf_tokenizer_path(const mlx_hf_t *hf, char **out_path) {
+  return mlx_join_path(hf->folder, TOKENIZER_NAME, out_path);
+}
+
 mlx_status_t mlx_hf_tokenizer_json(const mlx_hf_t *hf, char **out_json, size_t *out_length) {
   char *path;
   *out_json = NULL;
-  MLX_TRY(mlx_join_path(hf->folder, TOKENIZER_NAME, &path));
+  MLX_TRY(mlx_hf_tokenizer_path(hf, &path));
   mlx_status_t status = mlx_read_file(path, MAX_TOKENIZER, out_json, out_length);
   if (mlx_status_code(status) == MLX_NOT_FOUND) {
     mlx_status_free(status);

@@ -22,6 +22,14 @@ typedef struct mlx_hf_shard {
   mlx_safetensors_t *file;  // owned
 } mlx_hf_shard_t;
 
+#define MLX_HF_MODULE_TENSORS 8
+#define MLX_HF_MODULE_NAME 64  // bytes of a module's folder name, with its NUL
+
+typedef struct mlx_hf_module_tensor {
+  char *name;           // owned
+  mlx_tensor_t tensor;  // with this name
+} mlx_hf_module_tensor_t;
+
 typedef struct mlx_hf {
   char *folder;  // owned
   char **files;  // owned: the paths of all files that were read
@@ -43,6 +51,8 @@ typedef struct mlx_hf {
   char **names;           // owned: the names of |renamed|; the last ones may be NULL
   const char **skipped;   // owned array: the stored names of all other tensors; borrowed from shards
   size_t name_count, skipped_count;
+  mlx_hf_module_tensor_t module_tensors[MLX_HF_MODULE_TENSORS];  // also in |tensors|
+  size_t module_tensor_count;
 } mlx_hf_t;
 
 // Opens |folder|. Release with mlx_hf_close.
@@ -66,6 +76,18 @@ bool mlx_hf_text_name(const char *stored, mlx_text_t *out_name);
 // The defaults of a text_config with this model_type, as JSON; NULL if it has none. Public for tests.
 const char *mlx_hf_text_defaults(const char *text_type);
 
+// hf.c: opens the weights |name|, a path in the folder, which must live as long as the shard.
+mlx_status_t mlx_hf_open_shard(mlx_hf_t *hf, const char *name, mlx_hf_shard_t **out_shard) MLX_MUST_USE;
+
+// hf_modules.c: the modules of a sentence-transformers directory. The first function is called after
+// mlx_hf_open: it adds the tensors of the modules of kind Dense as "dense.0.linear.weight", "dense.1...".
+mlx_status_t mlx_hf_open_modules(mlx_hf_t *hf) MLX_MUST_USE;
+// The last part of the Python name of an entry of modules.json: "Pooling" of
+// "sentence_transformers.models.Pooling".
+const char *mlx_hf_module_class(yyjson_val *module);
+// Whether |name| is a folder in the model's folder: one plain name.
+bool mlx_hf_is_module_folder(const char *name);
+
 // |key| in config.json; a dot descends into an object. NULL if it is missing or null. In a multimodal
 // directory |key| is one of the text model, except the keys of the quantization.
 yyjson_val *mlx_hf_find(const mlx_hf_t *hf, const char *key);
@@ -87,6 +109,7 @@ mlx_status_t mlx_hf_string(const mlx_hf_t *hf, const char *key, const char **out
 mlx_status_t mlx_hf_eos_ids(const mlx_hf_t *hf, int32_t *out_ids, size_t capacity,
                             size_t *out_count) MLX_MUST_USE;
 // The text of tokenizer.json. Release with mlx_free.
+mlx_status_t mlx_hf_tokenizer_path(const mlx_hf_t *hf, char **out_path) MLX_MUST_USE;
 mlx_status_t mlx_hf_tokenizer_json(const mlx_hf_t *hf, char **out_json, size_t *out_length) MLX_MUST_USE;
 
 #endif  // MLXCEL_MODELS_IMPORT_HF_H_

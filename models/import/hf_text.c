@@ -25,6 +25,8 @@ static const family_t families[] = {
     {.type = "qwen2_vl", .text_type = "qwen2_vl_text", .may_be_flat = true},
     {.type = "qwen2_5_vl", .text_type = "qwen2_5_vl_text", .may_be_flat = true},
     {.type = "qwen3_vl", .text_type = "qwen3_vl_text"},
+    {.type = "qwen3_5", .text_type = "qwen3_5_text"},
+    {.type = "qwen3_5_moe", .text_type = "qwen3_5_moe_text"},
     {.type = "mistral3", .text_type = "mistral"},
     {.type = "llava", .text_type = "llama"},
     {.type = "llava_next", .text_type = "llama"},
@@ -61,6 +63,16 @@ static const text_type_t text_types[] = {
      " \"num_hidden_layers\": 32, \"num_attention_heads\": 32, \"num_key_value_heads\": 32,"
      " \"head_dim\": 128, \"max_position_embeddings\": 128000, \"rms_norm_eps\": 1e-06,"
      " \"rope_parameters\": {\"rope_theta\": 500000.0}}"},
+    {"qwen3_5_text", "qwen3_5_text",
+     "{\"vocab_size\": 248320, \"hidden_size\": 4096, \"intermediate_size\": 12288,"
+     " \"num_hidden_layers\": 32, \"num_attention_heads\": 16, \"num_key_value_heads\": 4,"
+     " \"head_dim\": 256, \"max_position_embeddings\": 32768, \"rms_norm_eps\": 1e-06}"},
+    {"qwen3_5_moe_text", "qwen3_5_moe_text",
+     "{\"vocab_size\": 248320, \"hidden_size\": 2048, \"num_hidden_layers\": 40,"
+     " \"num_attention_heads\": 16, \"num_key_value_heads\": 2, \"head_dim\": 256,"
+     " \"max_position_embeddings\": 32768, \"rms_norm_eps\": 1e-06, \"num_experts\": 256,"
+     " \"num_experts_per_tok\": 8, \"moe_intermediate_size\": 512,"
+     " \"shared_expert_intermediate_size\": 512}"},
     {"llama", "llama",
      "{\"vocab_size\": 32000, \"hidden_size\": 4096, \"intermediate_size\": 11008,"
      " \"num_hidden_layers\": 32, \"num_attention_heads\": 32, \"max_position_embeddings\": 2048,"

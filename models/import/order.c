@@ -69,7 +69,7 @@ static bool add_weight(const mlx_model_t *model, const mlx_node_t *weight, sorta
   mlx_weight_t *added = &model->weights[weight->weight_index];
   out->weights[out->count++] = added;
   return weight->kind == MLX_NODE_WEIGHT && weight->uses == 1 && added->order == MLX_ROWS_AS_STORED &&
-         !added->parts && !added->fused_part && !added->row_order;
+         !added->parts && !added->fused_part && !added->picked_row && !added->row_order;
 }
 
 // Adds the weights of |node|, a product that may have a bias and that |uses| operands read. False if it is

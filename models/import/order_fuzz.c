@@ -10,6 +10,8 @@
 #define ROWS 8
 #define MOST 1024  // columns
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static uint8_t codes[MOST / 8 * ROWS * 4], scales[MOST / 8 * ROWS * 2], zeros[MOST / 8 * 4];
   static float plain[MOST], sorted[MOST];

@@ -20,6 +20,14 @@ static float load_float(const mlx_tensor_t *tensor, int64_t index) {
   return value;
 }
 
+const char *mlx_packing_name(mlx_packing_kind_t kind) {
+  static const char *const names[MLX_PACKING_COUNT] = {[MLX_PACKED_MLX] = "MLX",
+                                                       [MLX_PACKED_GPTQ] = "GPTQ",
+                                                       [MLX_PACKED_AWQ] = "AWQ",
+                                                       [MLX_PACKED_MXFP4] = "MXFP4"};
+  return names[kind];
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // MLX
 

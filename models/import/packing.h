@@ -32,6 +32,8 @@ typedef enum mlx_packing_kind {
   MLX_PACKING_COUNT,
 } mlx_packing_kind_t;
 
+const char *mlx_packing_name(mlx_packing_kind_t kind);  // "GPTQ"; not of MLX_NOT_PACKED
+
 typedef enum mlx_packed_part {
   MLX_PART_CODES = 0,
   MLX_PART_SCALES,

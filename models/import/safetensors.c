@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "models/import/name.h"
 
@@ -166,6 +167,7 @@ static mlx_status_t read_tensors(mlx_safetensors_t *file, const uint8_t *data, s
 }
 
 static mlx_status_t parse_into(mlx_safetensors_t *file, const uint8_t *bytes, size_t size) {
+  MLX_TRY(mlx_lfs_check(file->name, bytes, size));
   if (size < 8) {
     mlx_status_t status =
         mlx_error(MLX_INVALID_INPUT, "%s: not a safetensors file: only %zu bytes long", file->name, size);

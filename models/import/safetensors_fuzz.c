@@ -4,6 +4,8 @@
 
 #include "models/import/safetensors.h"
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   mlx_safetensors_t *file;
   mlx_status_t status = mlx_safetensors_parse("fuzz.safetensors", data, size, &file);

@@ -2,12 +2,14 @@
 // details of a format.
 #include "models/import/source.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/memory.h"
 #include "models/import/chat.h"
+#include "models/import/encoder.h"
 #include "models/import/gguf_split.h"
 #include "models/import/gguf_tokenizer.h"
 #include "models/import/hf.h"
@@ -46,10 +48,12 @@ static mlx_status_t open_file(mlx_source_t *source) {
                           "pass a GGUF file or a Hugging Face model directory; mlxcel run also accepts a "
                           "compiled bundle (.mlxb)"));
   bool is_gguf = map.size >= 4 && !memcmp(map.data, "GGUF", 4);
-  mlx_status_t status =
-      is_gguf ? mlx_gguf_model_open(source->path, &map, &source->gguf_model) : no_model(source->path);
+  mlx_status_t status = is_gguf ? NULL : mlx_lfs_check(source->path, map.data, map.size);
+  if (!status)
+    status = is_gguf ? mlx_gguf_model_open(source->path, &map, &source->gguf_model) : no_model(source->path);
   if (!status) source->gguf = source->gguf_model->parts[0].file;
   mlx_unmap(&map);
+  if (!status) status = mlx_encoder_refuse(source->path, source->gguf->architecture);
   if (!status && source->gguf->field_count)
     status = mlx_alloc(source->gguf->field_count, sizeof *source->was_read, &source->was_read);
   return status;
@@ -61,6 +65,7 @@ mlx_status_t mlx_source_open(const char *path, mlx_source_t **out_source) {
   MLX_TRY(mlx_alloc(1, sizeof *source, &source));
   mlx_status_t status = mlx_named_path(path, &source->path);
   if (!status) status = mlx_is_dir(path) ? mlx_hf_open(path, &source->hf) : open_file(source);
+  if (!status && source->hf) status = mlx_hf_open_modules(source->hf);
   if (status) {
     mlx_source_close(source);
     return status;
@@ -96,6 +101,14 @@ const char *mlx_source_file(const mlx_source_t *source, size_t index) {
   const mlx_gguf_model_t *gguf = source->gguf_model;
   if (gguf) return index < gguf->part_count ? gguf->parts[index].path : NULL;
   return index < source->hf->file_count ? source->hf->files[index] : NULL;
+}
+
+const char *mlx_source_file_name(const mlx_source_t *source, size_t index) {
+  const char *path = mlx_source_file(source, index);
+  if (!path) return NULL;
+  if (source->gguf_model) return path + strlen(path) - strlen(mlx_file_name(path).text);
+  path += strlen(source->hf->folder);
+  return path + strspn(path, "/\\");
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -185,12 +198,27 @@ static yyjson_val *element_at(const mlx_source_t *source, const char *key, size_
   return source->hf && key ? yyjson_arr_get(mlx_hf_find(source->hf, key), index) : NULL;
 }
 
-mlx_status_t mlx_source_number_at(const mlx_source_t *source, const char *hf_key, size_t index, double *out) {
+mlx_status_t mlx_source_number_at(const mlx_source_t *source, const char *hf_key, const char *gguf_key,
+                                  size_t index, double *out) {
   yyjson_val *value = element_at(source, hf_key, index);
-  if (!yyjson_is_num(value))
-    return mlx_source_field_error(source, hf_key, NULL, MLX_INVALID_INPUT, "must be a list of numbers");
-  *out = yyjson_get_num(value);
-  return NULL;
+  const mlx_gguf_field_t *field =
+      source->gguf && gguf_key ? mlx_gguf_find(source->gguf, pick_to_read(source, NULL, gguf_key)) : NULL;
+  double number = yyjson_is_num(value) ? yyjson_get_num(value) : NAN;
+  if (field && field->is_array && index < field->count) (void)mlx_gguf_number_at(field, index, &number);
+  if (isfinite(number)) {
+    *out = number;
+    return NULL;
+  }
+  return mlx_source_field_error(source, hf_key, gguf_key, MLX_INVALID_INPUT,
+                                "must be a list of finite numbers");
+}
+
+mlx_status_t mlx_source_limit_at(const mlx_source_t *source, const char *hf_key, size_t index, double *out) {
+  yyjson_val *value = element_at(source, hf_key, index);
+  const char *text = yyjson_get_str(yyjson_obj_get(value, "__float__"));
+  *out = yyjson_is_num(value) ? yyjson_get_num(value) : text && !strcmp(text, "Infinity") ? INFINITY : NAN;
+  if (!isnan(*out)) return NULL;
+  return mlx_source_field_error(source, hf_key, NULL, MLX_INVALID_INPUT, "must be a list of numbers");
 }
 
 mlx_status_t mlx_source_string_at(const mlx_source_t *source, const char *hf_key, size_t index,
@@ -215,7 +243,13 @@ mlx_status_t mlx_source_int_at(const mlx_source_t *source, const char *gguf_key,
 }
 
 bool mlx_source_mentions(const mlx_source_t *source, const char *hf_key) {
-  return source->hf && yyjson_obj_get(source->hf->fields, hf_key) != NULL;
+  yyjson_val *value = source->hf ? source->hf->fields : NULL;
+  for (;;) {
+    const size_t length = strcspn(hf_key, ".");
+    value = yyjson_obj_getn(value, hf_key, length);
+    if (!hf_key[length]) return value != NULL;
+    hf_key += length + 1;
+  }
 }
 
 // Fields that do not change the computation, or repeat what the tensors show. An architecture reads the
@@ -291,6 +325,29 @@ mlx_status_t mlx_source_packing(const mlx_source_t *source, const char *hf_name,
 mlx_status_t mlx_source_tokenizer_json(const mlx_source_t *source, char **out_json, size_t *out_length) {
   return source->gguf ? mlx_gguf_tokenizer_json(source->gguf, out_json, out_length)
                       : mlx_hf_tokenizer_json(source->hf, out_json, out_length);
+}
+
+mlx_status_t mlx_source_tokenizer_bytes(const mlx_source_t *source, char **out_path, uint64_t *out_size) {
+  *out_path = NULL;
+  *out_size = 0;
+  if (!source->gguf) {
+    mlx_file_stamp_t stamp = {0};
+    MLX_TRY(mlx_hf_tokenizer_path(source->hf, out_path));
+    mlx_status_t status = mlx_file_stamp(*out_path, &stamp);
+    *out_size = stamp.size;
+    if (!status) return NULL;
+    mlx_free(*out_path);
+    *out_path = NULL;
+    return status;
+  }
+  const uint8_t *start = source->gguf_model->parts[0].map.data;
+  for (size_t i = 0; i < source->gguf->field_count; ++i) {
+    const mlx_gguf_field_t *field = &source->gguf->fields[i];
+    const uint64_t end = (uint64_t)(field->data + field->size - start);
+    if (end > *out_size) *out_size = end;
+  }
+  const char *path = source->gguf_model->parts[0].path;
+  return mlx_copy_text(path, strlen(path), out_path);
 }
 
 mlx_status_t mlx_source_chat_files(const mlx_source_t *source, mlx_visit_fn_t visit, void *user) {

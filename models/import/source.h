@@ -32,6 +32,8 @@ const char *mlx_source_multimodal(const mlx_source_t *source);
 const char *mlx_source_skipped(const mlx_source_t *source, size_t index);
 // The files that were read, for digests: config, tokenizer and weights. NULL past the last file.
 const char *mlx_source_file(const mlx_source_t *source, size_t index);
+// The name of that file in the model's folder, which may begin with a folder: "2_Dense/model.safetensors".
+const char *mlx_source_file_name(const mlx_source_t *source, size_t index);
 
 // ----------------------------------------------------------------------------------------------------------
 // Fields
@@ -52,9 +54,13 @@ mlx_status_t mlx_source_string(const mlx_source_t *source, const char *hf_key, c
 
 // Length of an array field, 0 if it is missing.
 size_t mlx_source_array_length(const mlx_source_t *source, const char *hf_key, const char *gguf_key);
-// One element of an array in config.json, or of an array of integers or bools in GGUF metadata.
-mlx_status_t mlx_source_number_at(const mlx_source_t *source, const char *hf_key, size_t index,
-                                  double *out) MLX_MUST_USE;
+// One element of an array in config.json or GGUF metadata; the last one, in GGUF metadata only, is an integer
+// or a bool.
+mlx_status_t mlx_source_number_at(const mlx_source_t *source, const char *hf_key, const char *gguf_key,
+                                  size_t index, double *out) MLX_MUST_USE;
+// An element of an array in config.json that may be infinite: Infinity, or {"__float__": "Infinity"}.
+mlx_status_t mlx_source_limit_at(const mlx_source_t *source, const char *hf_key, size_t index,
+                                 double *out) MLX_MUST_USE;
 mlx_status_t mlx_source_string_at(const mlx_source_t *source, const char *hf_key, size_t index,
                                   const char **out) MLX_MUST_USE;
 mlx_status_t mlx_source_int_at(const mlx_source_t *source, const char *gguf_key, size_t index,
@@ -62,8 +68,8 @@ mlx_status_t mlx_source_int_at(const mlx_source_t *source, const char *gguf_key,
 
 // True if the field exists, has any type and is not null.
 bool mlx_source_has(const mlx_source_t *source, const char *hf_key, const char *gguf_key);
-// True if config.json has the field, even as null. Some Hugging Face classes treat null and missing
-// differently.
+// True if config.json has the field, even as null; a dot descends into an object. Some Hugging Face classes
+// treat null and missing differently.
 bool mlx_source_mentions(const mlx_source_t *source, const char *hf_key);
 // Refuses GGUF metadata with a field of the architecture that no function above has read and that could
 // change the computation. Call it after reading the config.
@@ -92,6 +98,10 @@ mlx_status_t mlx_source_packing(const mlx_source_t *source, const char *hf_name,
 // mlx_free.
 mlx_status_t mlx_source_tokenizer_json(const mlx_source_t *source, char **out_json,
                                        size_t *out_length) MLX_MUST_USE;
+// The bytes that this text is made from: the first *|out_size| bytes of the file *|out_path|. Release the
+// path with mlx_free. In a GGUF file they end with the last field.
+mlx_status_t mlx_source_tokenizer_bytes(const mlx_source_t *source, char **out_path,
+                                        uint64_t *out_size) MLX_MUST_USE;
 // The chat templates and the special tokens they may use, as chat.json (format: runtime/chat.c).
 // *|out_json| is NULL if the model has neither. Release with mlx_free.
 mlx_status_t mlx_source_chat_json(const mlx_source_t *source, char **out_json,

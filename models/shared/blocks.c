@@ -7,7 +7,9 @@ mlx_attention_t mlx_attention_of(const mlx_config_t *c, int layer) {
                            .kv_heads = c->kv_heads,
                            .head_dim = c->head_dim,
                            .scale = c->attention_scale,
-                           .window = c->windowed[layer] ? c->window : 0,
+                           .window = c->windowed[layer] && !c->encoder ? c->window : 0,
+                           .whole = c->encoder,
+                           .span = c->windowed[layer] && c->encoder ? c->window : 0,
                            .softcap = c->attention_softcap};
 }
 
@@ -64,18 +66,52 @@ mlx_value_t mlx_block_fused_gated_mlp(mlx_graph_t *g, const mlx_config_t *c, int
   return mlx_op_linear(g, "down", mlx_op_gated(g, "act", c->act, gate, up), MLX_W("mlp.down_proj"));
 }
 
+mlx_experts_t mlx_experts_of(const mlx_config_t *c) {
+  return (mlx_experts_t){.used = c->experts_used,
+                         .sum_to_one = c->experts_sum_to_one,
+                         .sigmoid = c->sigmoid_scores,
+                         .groups = c->expert_groups,
+                         .groups_used = c->expert_groups_used,
+                         .sum_eps = c->expert_sum_eps,
+                         .weight_scale = c->expert_scale,
+                         .act = c->act};
+}
+
 mlx_value_t mlx_block_experts(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
-  const mlx_experts_t experts = {.used = c->experts_used, .sum_to_one = c->experts_sum_to_one, .act = c->act};
+  mlx_experts_t experts = mlx_experts_of(c);
+  if (c->choice_bias)
+    experts.choice_bias = mlx_op_weight(g, "model.layers.%d.mlp.gate.e_score_correction_bias", layer);
   mlx_value_t scores = mlx_op_linear(g, "router", h, MLX_W("mlp.gate"));  // [M, experts]
   return mlx_op_experts(g, "experts", &experts, h, scores, MLX_W("mlp.experts.all.gate_proj"),
                         MLX_W("mlp.experts.all.up_proj"), MLX_W("mlp.experts.all.down_proj"));
+}
+
+mlx_value_t mlx_block_shared_experts(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
+  mlx_value_t gate =
+      mlx_op_linear(g, "shared_gate", h, MLX_W("mlp.shared_expert.gate_proj"));  // [M, shared_ffn]
+  mlx_value_t up = mlx_op_linear(g, "shared_up", h, MLX_W("mlp.shared_expert.up_proj"));
+  mlx_value_t shared = mlx_op_gated(g, "shared_act", c->act, gate, up);
+  shared = mlx_op_linear(g, "shared_down", shared, MLX_W("mlp.shared_expert.down_proj"));
+  mlx_value_t weight =
+      mlx_op_sigmoid(g, "share", mlx_op_linear(g, "share_in", h, MLX_W("mlp.shared_expert_gate")));  // [M, 1]
+  shared = mlx_op_scale_rows(g, "shared", shared, weight);
+  return mlx_op_add(g, "mlp", shared, mlx_block_experts(g, c, layer, h));
+}
+
+mlx_value_t mlx_block_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
+  const mlx_config_t *c = &model->config;
+  mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
+  for (int layer = 0; layer < c->layers; ++layer) x = model->arch->layer(g, c, layer, x);
+  mlx_op_scope(g, "%s", "");
+  return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
 }
 
 mlx_value_t mlx_block_head(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t hidden) {
   const mlx_config_t *c = &model->config;
   const char *name = c->tied_head ? "model.embed_tokens.weight" : "lm_head.weight";
   mlx_value_t logits =
-      mlx_op_linear(g, "logits", hidden, mlx_op_weight(g, "%s", name));  // [sequences, vocab]
+      mlx_op_linear_bias(g, "logits", hidden, mlx_op_weight(g, "%s", name),
+                         c->head_bias ? mlx_op_weight(g, "lm_head.bias") : MLX_NONE);  // [sequences, vocab]
   logits = mlx_op_scale(g, "logits_scaled", logits, c->logit_scale);
   return c->logit_softcap != 0.0 ? mlx_op_softcap(g, "logits_capped", logits, c->logit_softcap) : logits;
 }

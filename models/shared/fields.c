@@ -10,11 +10,33 @@ bool mlx_has_untied_head(const mlx_config_t *c) { return !c->tied_head; }
 bool mlx_has_q_bias(const mlx_config_t *c) { return c->q_bias; }
 bool mlx_has_kv_bias(const mlx_config_t *c) { return c->kv_bias; }
 bool mlx_has_o_bias(const mlx_config_t *c) { return c->o_bias; }
+bool mlx_has_conv_bias(const mlx_config_t *c) { return c->conv_bias; }
 bool mlx_has_mlp_bias(const mlx_config_t *c) { return c->mlp_bias; }
+bool mlx_has_head_bias(const mlx_config_t *c) { return c->head_bias; }
 bool mlx_has_qk_norm(const mlx_config_t *c) { return c->qk_norm; }
 
 // ----------------------------------------------------------------------------------------------------------
 // Sizes
+
+// GGUF files of hybrid models have a list: 0 for a layer without attention.
+static mlx_status_t read_kv_heads(const mlx_source_t *source, const char *hf_key, mlx_config_t *c) {
+  const char *key = ".attention.head_count_kv";
+  const size_t listed = mlx_source_array_length(source, NULL, key);
+  int64_t most = 0, heads;
+  bool found;
+  if (!listed) return mlx_source_int(source, hf_key, key, 1, 4096, &c->kv_heads, &found);
+  if (listed != (size_t)c->layers)
+    return mlx_source_field_error(source, NULL, key, MLX_INVALID_INPUT,
+                                  "must have one entry for each of the %lld layers", (long long)c->layers);
+  for (size_t i = 0; i < listed; ++i) {
+    MLX_TRY(mlx_source_int_at(source, key, i, &heads));
+    if (heads > most) most = heads;
+  }
+  if (most < 1 || most > 4096)
+    return mlx_source_field_error(source, NULL, key, MLX_INVALID_INPUT, "must have a number from 1 to 4096");
+  c->kv_heads = most;
+  return NULL;
+}
 
 static mlx_status_t read_heads(const mlx_source_t *source, const mlx_size_names_t *names, mlx_config_t *c) {
   const char *kv_name = names->kv_heads ? names->kv_heads : "num_key_value_heads";
@@ -25,7 +47,7 @@ static mlx_status_t read_heads(const mlx_source_t *source, const mlx_size_names_
   c->kv_heads = hf && names->default_kv_heads && !mlx_source_mentions(source, kv_name)
                     ? names->default_kv_heads
                     : c->heads;
-  MLX_TRY(mlx_source_int(source, kv_name, ".attention.head_count_kv", 1, 4096, &c->kv_heads, &found));
+  MLX_TRY(read_kv_heads(source, kv_name, c));
   if (c->heads % c->kv_heads) {
     return mlx_source_field_error(source, kv_name, ".attention.head_count_kv", MLX_INVALID_INPUT,
                                   "is %lld, which does not divide the %lld query heads",
@@ -49,13 +71,14 @@ static mlx_status_t read_heads(const mlx_source_t *source, const mlx_size_names_
                                 (long long)value_dim, (long long)c->head_dim);
 }
 
-// GGUF files of encoders declare bidirectional attention.
-static mlx_status_t require_causal(const mlx_source_t *source) {
-  bool causal = true, found;
+// GGUF files of encoders declare bidirectional attention. Other files declare nothing: |expected|.
+static mlx_status_t require_causality(const mlx_source_t *source, bool expected) {
+  bool causal = expected, found;
   MLX_TRY(mlx_source_bool(source, NULL, ".attention.causal", &causal, &found));
-  if (causal) return NULL;
+  if (causal == expected) return NULL;
   return mlx_source_field_error(source, NULL, ".attention.causal", MLX_UNSUPPORTED,
-                                "is false; only models with causal attention are supported");
+                                "is %s, which is not supported for this architecture",
+                                causal ? "true" : "false");
 }
 
 // GGUF stores neither the vocabulary size nor whether the head is tied. Both follow from the tensors.
@@ -78,23 +101,44 @@ static mlx_status_t read_vocab(const mlx_source_t *source, bool tied_by_default,
   return mlx_source_bool(source, "tie_word_embeddings", NULL, &c->tied_head, &found);
 }
 
+// The sizes of attention and MLPs, which GGUF files of a model without them have as 0.
+static mlx_status_t read_no_attention(const mlx_source_t *source, mlx_config_t *c) {
+  int64_t none = 0;
+  bool found;
+  MLX_TRY(mlx_source_int(source, NULL, ".feed_forward_length", 0, 0, &none, &found));
+  MLX_TRY(mlx_source_int(source, NULL, ".attention.head_count", 0, 0, &none, &found));
+  c->heads = c->kv_heads = 1;
+  c->head_dim = MLX_NO_HEAD_DIM;
+  c->context = 1 << 20;
+  return mlx_source_int(source, "max_position_embeddings", ".context_length", 1, 1 << 30, &c->context,
+                        &found);
+}
+
+static mlx_status_t read_attention_and_mlp(const mlx_source_t *source, const mlx_size_names_t *names,
+                                           mlx_config_t *c) {
+  bool found;
+  c->ffn = 4 * c->hidden;                                              // the default of gpt2's n_inner
+  if (!mlx_source_array_length(source, NULL, ".feed_forward_length"))  // a list: the caller reads it
+    MLX_TRY(mlx_source_int(source, names->ffn ? names->ffn : "intermediate_size", ".feed_forward_length", 1,
+                           1 << 20, &c->ffn, names->ffn ? &found : NULL));
+  MLX_TRY(read_heads(source, names, c));
+  MLX_TRY(require_causality(source, !names->encoder));
+  return mlx_source_int(source, names->context ? names->context : "max_position_embeddings",
+                        ".context_length", 1, 1 << 30, &c->context, NULL);
+}
+
 mlx_status_t mlx_read_sizes(const mlx_source_t *source, const mlx_size_names_t *names, bool tied_by_default,
                             mlx_config_t *c) {
   static const mlx_size_names_t usual;
   const int64_t big = 1 << 20;
+  bool found;
   if (!names) names = &usual;
+  c->layers = names->default_layers;
   MLX_TRY(mlx_source_int(source, names->layers ? names->layers : "num_hidden_layers", ".block_count", 1,
-                         MLX_MAX_LAYERS, &c->layers, NULL));
+                         MLX_MAX_LAYERS, &c->layers, names->default_layers ? &found : NULL));
   MLX_TRY(mlx_source_int(source, names->hidden ? names->hidden : "hidden_size", ".embedding_length", 1, big,
                          &c->hidden, NULL));
-  c->ffn = 4 * c->hidden;  // the default of gpt2's n_inner
-  bool found;
-  MLX_TRY(mlx_source_int(source, names->ffn ? names->ffn : "intermediate_size", ".feed_forward_length", 1,
-                         big, &c->ffn, names->ffn ? &found : NULL));
-  MLX_TRY(read_heads(source, names, c));
-  MLX_TRY(require_causal(source));
-  MLX_TRY(mlx_source_int(source, names->context ? names->context : "max_position_embeddings",
-                         ".context_length", 1, 1 << 30, &c->context, NULL));
+  MLX_TRY(names->no_attention ? read_no_attention(source, c) : read_attention_and_mlp(source, names, c));
   MLX_TRY(read_vocab(source, tied_by_default, c));
   c->qkv_width = (c->heads + 2 * c->kv_heads) * c->head_dim;
   c->gate_up_width = 2 * c->ffn;
@@ -117,6 +161,8 @@ mlx_status_t mlx_read_rms_eps(const mlx_source_t *source, mlx_config_t *c) {
   return mlx_read_eps(source, "rms_norm_eps", ".attention.layer_norm_rms_epsilon", c);
 }
 
+#define GGUF_ACT ".hidden_activation"
+
 mlx_status_t mlx_read_act(const mlx_source_t *source, const char *hf_key, mlx_act_t fallback,
                           mlx_act_t *out) {
   static const struct {
@@ -135,14 +181,14 @@ mlx_status_t mlx_read_act(const mlx_source_t *source, const char *hf_key, mlx_ac
   const char *name;
   bool found;
   *out = fallback;
-  MLX_TRY(mlx_source_string(source, hf_key, NULL, &name, &found));
+  MLX_TRY(mlx_source_string(source, hf_key, GGUF_ACT, &name, &found));
   if (!found) return NULL;
   for (size_t i = 0; i < sizeof known / sizeof *known; ++i) {
     if (strcmp(name, known[i].name)) continue;
     *out = known[i].act;
     return NULL;
   }
-  return mlx_source_field_error(source, hf_key, NULL, MLX_UNSUPPORTED,
+  return mlx_source_field_error(source, hf_key, GGUF_ACT, MLX_UNSUPPORTED,
                                 "is '%s', an unsupported activation function", name);
 }
 
@@ -220,20 +266,34 @@ mlx_status_t mlx_read_expert_counts(const mlx_source_t *source, mlx_config_t *c)
 }
 
 mlx_status_t mlx_read_expert_weights(const mlx_source_t *source, bool fallback, mlx_config_t *c) {
-  int64_t gating = 1;
+  const int64_t supported = c->sigmoid_scores ? 2 : 1;
+  int64_t gating = supported;
   double scale = 1;
   bool found;
   c->experts_sum_to_one = fallback;
   MLX_TRY(mlx_source_bool(source, "norm_topk_prob", ".expert_weights_norm", &c->experts_sum_to_one, &found));
   MLX_TRY(mlx_source_int(source, NULL, ".expert_gating_func", 0, 1 << 20, &gating, &found));
-  if (gating > 1) {
+  if (gating != supported && (gating || c->sigmoid_scores)) {
     return mlx_source_field_error(source, NULL, ".expert_gating_func", MLX_UNSUPPORTED,
-                                  "is %lld; only 1 (softmax) is supported", (long long)gating);
+                                  "is %lld; only %lld (%s) is supported", (long long)gating,
+                                  (long long)supported, c->sigmoid_scores ? "sigmoid" : "softmax");
   }
-  MLX_TRY(mlx_source_number(source, NULL, ".expert_weights_scale", &scale, &found));
-  if (scale == 1.0 || scale == 0.0) return NULL;  // 0 means unscaled
+  MLX_TRY(mlx_source_number(source, c->sigmoid_scores ? "routed_scaling_factor" : NULL,
+                            ".expert_weights_scale", &scale, &found));
+  if (c->sigmoid_scores) c->expert_scale = scale;
+  if (c->sigmoid_scores || scale == 1.0 || scale == 0.0) return NULL;  // 0 means unscaled
   return mlx_source_field_error(source, NULL, ".expert_weights_scale", MLX_UNSUPPORTED,
                                 "is %g; only 1 is supported", scale);
+}
+
+mlx_status_t mlx_read_shared_experts(const mlx_source_t *source, bool sum_to_one, mlx_config_t *c) {
+  MLX_TRY(mlx_read_expert_counts(source, c));
+  MLX_TRY(mlx_source_int(source, "moe_intermediate_size", ".expert_feed_forward_length", 1, 1 << 20,
+                         &c->expert_ffn, NULL));
+  MLX_TRY(mlx_source_int(source, "shared_expert_intermediate_size", ".expert_shared_feed_forward_length", 1,
+                         1 << 20, &c->shared_ffn, NULL));
+  c->one = 1;
+  return mlx_read_expert_weights(source, sum_to_one, c);
 }
 
 mlx_status_t mlx_require_experts_everywhere(const mlx_source_t *source) {
@@ -251,7 +311,9 @@ mlx_status_t mlx_require_experts_everywhere(const mlx_source_t *source) {
 // ----------------------------------------------------------------------------------------------------------
 // Sliding windows
 
-static mlx_status_t read_layer_types(const mlx_source_t *source, mlx_config_t *c) {
+// Sets |out| for the layers that layer_types calls |type|.
+static mlx_status_t read_layer_types(const mlx_source_t *source, const char *wanted, const mlx_config_t *c,
+                                     bool *out) {
   if (mlx_source_array_length(source, "layer_types", NULL) != (size_t)c->layers) {
     return mlx_source_field_error(source, "layer_types", NULL, MLX_INVALID_INPUT,
                                   "must have one entry for each of the %lld layers", (long long)c->layers);
@@ -259,11 +321,27 @@ static mlx_status_t read_layer_types(const mlx_source_t *source, mlx_config_t *c
   for (int64_t i = 0; i < c->layers; ++i) {
     const char *type;
     MLX_TRY(mlx_source_string_at(source, "layer_types", (size_t)i, &type));
-    c->windowed[i] = !strcmp(type, "sliding_attention");
-    if (!c->windowed[i] && strcmp(type, "full_attention")) {
+    out[i] = !strcmp(type, wanted);
+    if (!out[i] && strcmp(type, "full_attention")) {
       return mlx_source_field_error(source, "layer_types", NULL, MLX_UNSUPPORTED,
                                     "has '%s', an unsupported layer type", type);
     }
+  }
+  return NULL;
+}
+
+mlx_status_t mlx_read_recurrent_layers(const mlx_source_t *source, const char *type, mlx_config_t *c) {
+  return read_layer_types(source, type, c, c->recurrent);
+}
+
+mlx_status_t mlx_read_layers_without_kv(const mlx_source_t *source, mlx_config_t *c) {
+  const char *key = ".attention.head_count_kv";
+  for (int64_t i = 0; i < c->layers; ++i) {
+    int64_t heads;
+    MLX_TRY(mlx_source_int_at(source, key, (size_t)i, &heads));
+    c->recurrent[i] = heads == 0;
+    if (heads && heads != c->kv_heads)
+      return mlx_source_field_error(source, NULL, key, MLX_UNSUPPORTED, "has layers with different KV heads");
   }
   return NULL;
 }
@@ -294,7 +372,7 @@ mlx_status_t mlx_read_windows(const mlx_source_t *source, int64_t every, int64_t
       mlx_source_int(source, "sliding_window", ".attention.sliding_window", 0, 1 << 30, &c->window, &found));
   MLX_TRY(read_pattern(source, &every, c));
   if (mlx_source_has(source, "layer_types", NULL)) {
-    MLX_TRY(read_layer_types(source, c));
+    MLX_TRY(read_layer_types(source, "sliding_attention", c, c->windowed));
   } else if (!mlx_source_array_length(source, NULL, ".attention.sliding_window_pattern")) {
     for (int64_t i = 0; i < c->layers; ++i) c->windowed[i] = every == 0 || (i + 1) % every != 0;
   }

@@ -12,6 +12,9 @@ typedef struct mlx_size_names {
   const char *layers, *hidden, *ffn, *heads, *kv_heads, *context;
   int64_t default_head_dim;  // 0: hidden / heads
   int64_t default_kv_heads;  // 0: heads
+  int64_t default_layers;    // 0: the field is required
+  bool encoder;              // attention is not causal
+  bool no_attention;         // the model has neither attention nor MLPs; its context may be any
 } mlx_size_names_t;
 
 // Reads layers, hidden, ffn, heads, kv_heads, head_dim, context, vocab and tied_head, and sets the widths and
@@ -26,7 +29,7 @@ mlx_status_t mlx_read_eps(const mlx_source_t *source, const char *hf_key, const 
 // The same under the usual names of RMSNorm.
 mlx_status_t mlx_read_rms_eps(const mlx_source_t *source, mlx_config_t *c) MLX_MUST_USE;
 
-// The activation that |hf_key| names, or |fallback| if it is missing. GGUF has no field for it.
+// The activation that |hf_key| names, or |fallback| if it is missing. Most GGUF files have no field for it.
 mlx_status_t mlx_read_act(const mlx_source_t *source, const char *hf_key, mlx_act_t fallback,
                           mlx_act_t *out) MLX_MUST_USE;
 
@@ -53,6 +56,11 @@ bool mlx_gguf_is_nonzero(const mlx_source_t *source, const char *gguf_key);
 // means that no layer has a window.
 mlx_status_t mlx_read_windows(const mlx_source_t *source, int64_t every, int64_t default_width,
                               mlx_config_t *c) MLX_MUST_USE;
+// Which layers are recurrent: those that layer_types calls |type|. The others have full attention.
+mlx_status_t mlx_read_recurrent_layers(const mlx_source_t *source, const char *type,
+                                       mlx_config_t *c) MLX_MUST_USE;
+// GGUF: recurrent are the layers without KV heads; attention.head_count_kv is a list.
+mlx_status_t mlx_read_layers_without_kv(const mlx_source_t *source, mlx_config_t *c) MLX_MUST_USE;
 // Qwen's windows: only if use_sliding_window is true. Without layer_types, layers from max_window_layers on
 // have one.
 mlx_status_t mlx_read_qwen_windows(const mlx_source_t *source, mlx_config_t *c) MLX_MUST_USE;
@@ -69,6 +77,10 @@ mlx_status_t mlx_read_query_scalar(const mlx_source_t *source, int64_t largest_l
 mlx_status_t mlx_read_expert_counts(const mlx_source_t *source, mlx_config_t *c) MLX_MUST_USE;
 // experts_sum_to_one, or |fallback| if the file has no field for it.
 mlx_status_t mlx_read_expert_weights(const mlx_source_t *source, bool fallback, mlx_config_t *c) MLX_MUST_USE;
+// The fields of a mixture with a shared expert: mlx_read_expert_counts, mlx_read_expert_weights, expert_ffn
+// and shared_ffn.
+mlx_status_t mlx_read_shared_experts(const mlx_source_t *source, bool sum_to_one,
+                                     mlx_config_t *c) MLX_MUST_USE;
 // Refuses models in which some layers have a dense MLP instead of experts.
 mlx_status_t mlx_require_experts_everywhere(const mlx_source_t *source) MLX_MUST_USE;
 
@@ -77,7 +89,9 @@ bool mlx_has_untied_head(const mlx_config_t *c);
 bool mlx_has_q_bias(const mlx_config_t *c);
 bool mlx_has_kv_bias(const mlx_config_t *c);
 bool mlx_has_o_bias(const mlx_config_t *c);
+bool mlx_has_conv_bias(const mlx_config_t *c);
 bool mlx_has_mlp_bias(const mlx_config_t *c);
+bool mlx_has_head_bias(const mlx_config_t *c);
 bool mlx_has_qk_norm(const mlx_config_t *c);
 
 #endif  // MLXCEL_MODELS_SHARED_FIELDS_H_

@@ -2,12 +2,25 @@
 #include "base/memory.h"
 #include "graph/roles.h"
 #include "models/model.h"
+#include "models/shared/blocks.h"
 
 static mlx_status_t build(const mlx_model_t *model, mlx_graph_t *graph) {
   mlx_value_t tokens = mlx_graph_tokens(graph);
-  mlx_value_t hidden = model->arch->forward(graph, model, tokens);  // [M, hidden]
-  mlx_value_t wanted = mlx_graph_wanted(graph, hidden);             // [W, hidden]
-  return mlx_graph_finish(graph, model->arch->head(graph, model, wanted));
+  const mlx_arch_t *arch = model->arch;
+  mlx_value_t hidden =
+      (arch->forward ? arch->forward : mlx_block_forward)(graph, model, tokens);  // [M, hidden]
+  if (model->config.labels && !arch->head)
+    return mlx_error(MLX_UNSUPPORTED, "%s: class heads of %s models are not supported",
+                     mlx_source_path(model->source), mlx_source_architecture(model->source));
+  if (model->config.encoder) {
+    mlx_value_t pooled = mlx_graph_pool(graph, hidden, model->config.pooling);  // [W, hidden]
+    for (size_t i = 0; i < model->config.dense_count; ++i)
+      pooled = mlx_op_linear(graph, i ? "dense1" : "dense0", pooled,
+                             mlx_op_weight(graph, "dense.%zu.linear.weight", i));  // [W, dense_width]
+    return mlx_graph_finish(graph, model->config.labels ? arch->head(graph, model, pooled) : pooled);
+  }
+  mlx_value_t wanted = mlx_graph_wanted(graph, hidden);  // [W, hidden]
+  return mlx_graph_finish(graph, (arch->head ? arch->head : mlx_block_head)(graph, model, wanted));
 }
 
 mlx_status_t mlx_model_build_graph(const mlx_model_t *model, int64_t context, mlx_graph_t **out_graph) {
@@ -42,6 +55,7 @@ mlx_status_t mlx_model_read_network(mlx_model_t *model) {
   if (!status) {
     mlx_graph_roles(graph, roles);
     model->kv_numbers = mlx_graph_kv_numbers(graph);
+    model->recurrent_numbers = mlx_graph_state_numbers(graph);
     model->window_kv_numbers = mlx_graph_mixes_windows(graph) ? mlx_graph_windows(graph).kv_numbers : 0;
     for (size_t i = 0; i < model->weight_count; ++i) model->weights[i].roles = roles[i];
     mlx_free(roles);

@@ -71,6 +71,7 @@ static mlx_status_t read_theta(const mlx_source_t *source, const mlx_rope_fields
   *out = f->default_theta > 0.0 && !mlx_source_is_gguf(source) ? f->default_theta : 10000.0;
   MLX_TRY(mlx_source_number(source, name, gguf_name, out, &found));
   if (!found) MLX_TRY(rope_number(source, f, "rope_theta", NULL, out, &found));
+  if (f->fixed_theta > 0.0) *out = f->fixed_theta;
   if (*out > 1.0) return NULL;
   return mlx_source_field_error(source, name, gguf_name, MLX_INVALID_INPUT, "must be greater than 1");
 }
@@ -243,7 +244,7 @@ static mlx_status_t divide_by_list(const mlx_source_t *source, const mlx_rope_fi
     }
     for (int64_t i = 0; i < pairs; ++i) {
       double number;
-      MLX_TRY(mlx_source_number_at(source, key.text, (size_t)i, &number));
+      MLX_TRY(mlx_source_number_at(source, key.text, NULL, (size_t)i, &number));
       factors[i] = (float)number;
     }
   }
@@ -268,6 +269,22 @@ static mlx_status_t scale_longrope(const mlx_source_t *source, const mlx_rope_fi
   return divide_by_list(source, f, "long_factor", "rope_factors_long.weight", theta, rope);
 }
 
+// GTE's NTK scaling multiplies the base, and divides all frequencies by factor^(2 / dims).
+static mlx_status_t scale_ntk(const mlx_source_t *source, const mlx_rope_fields_t *f, double theta,
+                              mlx_rope_t *rope) {
+  double factor = 1.0;
+  bool found;
+  MLX_TRY(rope_number(source, f, "factor", NULL, &factor, &found));
+  MLX_TRY(positive(source, f, "factor", NULL, factor));
+  if (mlx_source_has(source, key_of(source, f, "mixed_b").text, NULL))
+    return mlx_source_field_error(source, key_of(source, f, "mixed_b").text, NULL, MLX_UNSUPPORTED,
+                                  "is not null, which is not supported");
+  const float divisor = (float)pow(factor, 2.0 / (double)rope->dims);
+  for (int64_t i = 0; i < rope->dims / 2; ++i)
+    rope->frequencies[i] = 1.0f / power(theta * factor, i, rope->dims) / divisor;
+  return NULL;
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // The whole rope
 
@@ -280,6 +297,7 @@ static mlx_status_t scale_rope(const mlx_source_t *source, const mlx_rope_fields
   if (!strcmp(type, "default")) return NULL;
   // dynamic equals default up to the model's context length, and longer contexts are not allowed.
   if (!strcmp(type, "dynamic")) return NULL;
+  if (!strcmp(type, "ntk") && f->ntk) return scale_ntk(source, f, theta, rope);
   if (!strcmp(type, "linear")) return scale_linear(source, f, rope);
   if (!strcmp(type, "llama3")) return scale_llama3(source, f, c, rope);
   if (!strcmp(type, "yarn")) return scale_yarn(source, f, c, theta, rope);

@@ -11,9 +11,11 @@ typedef struct mlx_rope_fields {
   const char *theta;       // name of the base outside rope_parameters; NULL: "rope_theta"
   const char *gguf_theta;  // NULL: ".rope.freq_base"
   double default_theta;    // 0: 10000
+  double fixed_theta;      // the base, whatever the fields say; 0: none
   const char *partial;  // name of the rotated share of a head outside rope_parameters; NULL: all dims rotate
   double default_partial;  // 0: 1
   const char *alpha;       // field that turns type "dynamic" into a fixed scaling of the base; NULL: none
+  bool ntk;                // type "ntk" is supported: GTE's
   bool adjacent;           // as in mlx_rope_t
   bool unscaled;           // rope_scaling does not apply
   bool gguf_untruncated;   // yarn does not round its range to whole pairs; GGUF has no field for this

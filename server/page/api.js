@@ -1,5 +1,6 @@
 // The server's API, as far as this page uses it.
 
+// |status| is that of HTTP, or 0 if the server did not answer, or stopped doing so.
 export class ApiError extends Error {
   constructor(message, status) {
     super(message);
@@ -9,7 +10,14 @@ export class ApiError extends Error {
 
 const headers = key => ({'Content-Type': 'application/json', ...(key ? {Authorization: `Bearer ${key}`} : {})});
 
-async function check(response) {
+async function request(path, options) {
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch (error) {
+    if (error.name === 'AbortError') throw error;
+    throw new ApiError('The server does not answer.', 0);
+  }
   if (response.ok) return response;
   let message = `the server answered ${response.status}`;
   try {
@@ -18,19 +26,18 @@ async function check(response) {
   throw new ApiError(message, response.status);
 }
 
-export async function getJson(path, key) {
-  return (await check(await fetch(path, {headers: headers(key)}))).json();
-}
+export const getJson = async (path, key) => (await request(path, {headers: headers(key)})).json();
+export const isAlive = () => fetch('health').then(() => true, () => false);
 
 // The data of each server-sent event, until the stream ends.
 async function* events(body) {
-  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  const reader = body.getReader(), decoder = new TextDecoder();
   let rest = '';
   try {
     for (;;) {
       const {value, done} = await reader.read();
       if (done) return;
-      rest += value;
+      rest += decoder.decode(value, {stream: true});
       const frames = rest.split(/\r?\n\r?\n/);
       rest = frames.pop();
       for (const frame of frames) {
@@ -38,28 +45,31 @@ async function* events(body) {
         if (data) yield data;
       }
     }
+  } catch (error) {
+    if (error.name === 'AbortError') throw error;
+    throw new ApiError('The connection to the server was lost.', 0);
   } finally {
     reader.cancel().catch(() => {});
   }
 }
 
-// Streams a chat completion. |on| gets {reasoning, text} deltas, then {usage, timings, finish}.
-export async function streamChat(request, key, signal, on) {
-  const body = JSON.stringify({...request, stream: true, stream_options: {include_usage: true}});
-  const response = await check(await fetch('v1/chat/completions', {method: 'POST', headers: headers(key), body, signal}));
-  let finished = false;
+const post = (body, key, signal) => request('v1/chat/completions', {method: 'POST', headers: headers(key), body: JSON.stringify(body), signal});
+
+// Streams a chat completion. |on| gets {reasoning, text, calls} deltas, then {usage, timings, finish}.
+export async function streamChat(body, key, signal, on) {
+  const response = await post({...body, stream: true, stream_options: {include_usage: true}}, key, signal);
   for await (const data of events(response.body)) {
-    if (data === '[DONE]') {
-      finished = true;
-      break;
-    }
+    if (data === '[DONE]') return;
     const chunk = JSON.parse(data);
     if (chunk.error) throw new ApiError(chunk.error.message, 500);
     const choice = chunk.choices?.[0];
     const delta = choice?.delta ?? {};
-    const calls = (delta.tool_calls ?? []).map(call => call.function?.arguments ?? '').join('');
-    on({text: (delta.content ?? '') + calls, reasoning: delta.reasoning_content ?? delta.reasoning ?? '', finish: choice?.finish_reason,
+    on({text: delta.content ?? '', calls: delta.tool_calls ?? [], reasoning: delta.reasoning_content ?? delta.reasoning ?? '', finish: choice?.finish_reason,
         usage: chunk.usage, timings: chunk.timings});
   }
-  if (!finished) throw new ApiError('the connection ended before the answer was complete', 0);
+  throw new ApiError('The connection ended before the answer was complete.', 0);
+}
+
+export async function completeChat(body, key, signal) {
+  return (await (await post(body, key, signal)).json()).choices?.[0]?.message?.content ?? '';
 }

@@ -41,11 +41,11 @@ foreach(file IN LISTS FILES)
 endforeach()
 file(WRITE ${OUT}
 "// Written by server/page/embed.cmake from server/page and the libraries of third_party/npm.txt.
-#include \"server/page.h\"
+#include \"server/page/page.h\"
 ${arrays}const mlx_page_file_t mlx_page_files[] = {
 ${rows}    {0},
 };
 const char mlx_page_policy[] =
     \"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; font-src 'self'; \"
-    \"base-uri 'none'; form-action 'none'; frame-ancestors 'none'\";
+    \"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'\";
 ")

@@ -1,13 +1,10 @@
-// Conversations in IndexedDB, settings in localStorage. Nothing leaves the browser.
+// Conversations in IndexedDB, settings in localStorage. Nothing leaves the browser. Tabs tell each other what they changed.
+import {merge} from './merge.js';
 
 const DATABASE = 'mlxcel', TABLE = 'conversations', SETTINGS = 'mlxcel-settings';
 
-export const DEFAULTS = {temperature: '', top_p: '', top_k: '', max_tokens: '', seed: '', system: '', think: 'default', theme: 'system', key: '', extra: ''};
-
-const wait = request => new Promise((done, fail) => {
-  request.onsuccess = () => done(request.result);
-  request.onerror = () => fail(request.error);
-});
+export const DEFAULTS = {temperature: '', top_p: '', top_k: '', max_tokens: '', seed: '', system: '', think: 'default', theme: 'system', key: '', extra: '',
+  titles: 'model', model: ''};
 
 let opened;
 function database() {
@@ -19,11 +16,44 @@ function database() {
   });
   return opened;
 }
-const table = async mode => (await database()).transaction(TABLE, mode).objectStore(TABLE);
 
-export const loadAll = async () => wait((await table('readonly')).getAll());
-export const save = async conversation => wait((await table('readwrite')).put(conversation));
-export const remove = async id => wait((await table('readwrite')).delete(id));
+// Runs |work| on the table and resolves with its result when the transaction is on disk.
+async function transact(mode, work) {
+  const transaction = (await database()).transaction(TABLE, mode);
+  return new Promise((done, fail) => {
+    let result;
+    transaction.oncomplete = () => done(result);
+    transaction.onabort = transaction.onerror = () => fail(transaction.error ?? new Error('the transaction ended early'));
+    work(transaction.objectStore(TABLE), value => { result = value; });
+  });
+}
+
+const read = (request, give) => { request.onsuccess = () => give(request.result); };
+
+export const loadAll = () => transact('readonly', (table, give) => read(table.getAll(), give));
+export const load = id => transact('readonly', (table, give) => read(table.get(id), give));
+
+// Writes |conversation|. What another tab wrote since then joins it, in the same transaction.
+export async function save(conversation) {
+  await transact('readwrite', table => read(table.get(conversation.id), stored => {
+    if (stored) merge(conversation, stored);
+    table.put(conversation);
+  }));
+  tell({type: 'saved', id: conversation.id});
+}
+
+export async function remove(id) {
+  await transact('readwrite', table => table.delete(id));
+  tell({type: 'removed', id});
+}
+
+const channel = 'BroadcastChannel' in window ? new BroadcastChannel(DATABASE) : null;
+
+// Messages to other tabs: {type: 'saved' | 'removed', id}; {type: 'live', id, node}: this tab writes that answer now; node null: no more.
+export const tell = message => channel?.postMessage(message);
+export function listen(on) {
+  if (channel) channel.onmessage = event => on(event.data);
+}
 
 export function loadSettings() {
   try {
@@ -32,8 +62,16 @@ export function loadSettings() {
     return {...DEFAULTS};
   }
 }
-export function saveSettings(settings) {
+// Changes some settings and keeps those that another tab changed.
+export function changeSettings(settings, changes) {
+  const next = {...settings, ...loadSettings(), ...changes};
   try {
-    localStorage.setItem(SETTINGS, JSON.stringify(settings));
-  } catch { /* storage is full or disabled: the settings last until the page closes */ }
+    localStorage.setItem(SETTINGS, JSON.stringify(next));
+  } catch {  // storage is full or disabled: the settings last until the page closes
+    return {...settings, ...changes};
+  }
+  return next;
+}
+export function onSettings(on) {
+  addEventListener('storage', event => { if (event.key === SETTINGS) on(loadSettings()); });
 }

@@ -45,11 +45,11 @@ class Stage:
         self.making = threading.RLock()
         self.site = world.path("site")
         os.makedirs(os.path.join(self.site, "acme"))
-        self.server = subprocess.Popen([sys.executable, os.path.join(ROOT, "tests", "hub_server.py"), self.site],
+        self.server = subprocess.Popen([sys.executable, os.path.join(ROOT, "tests", "support", "hub_server.py"), self.site],
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         port = self.server.stdout.readline()
         if not port:
-            raise Skip("tests/hub_server.py did not start")
+            raise Skip("tests/support/hub_server.py did not start")
         self.url = "http://127.0.0.1:%d" % int(port)
         self.scenarios = {scenario.name: scenario for scenario in scenarios()}
         self.references = {}

@@ -1,4 +1,4 @@
-"""Checks server/page/openapi.json against the server: every documented path answers, every path of server/route.c is documented, and
+"""Checks server/page/openapi.json against the server: every documented path answers, every path of server/core/route.c is documented, and
 schemathesis finds no answer that the file does not describe. docs/server.md names the metrics of the server and no others.
 
     python3 tests/clients/schema_test.py MLXCEL MODEL ROUTE_C [--examples 8]

@@ -1,8 +1,11 @@
 """Starts and stops `mlxcel serve` for tests in Python."""
+import importlib
 import re
 import signal
 import subprocess
+import sys
 import threading
+import traceback
 
 
 class Server:
@@ -50,3 +53,41 @@ def is_sanitized(process):
     """Whether the program was built with a sanitizer, whose own memory grows with the number of calls."""
     with open(f"/proc/{process.pid}/maps", encoding="utf-8") as file:
         return bool(re.search(r"/lib[at]san\.so", file.read()))
+
+
+class Cases:
+    """Test cases of one server. Each is a function of it, and may need packages: it is skipped if one is missing."""
+
+    def __init__(self):
+        self.cases = []
+
+    def case(self, *packages):
+        def add(function):
+            self.cases.append((packages, function))
+            return function
+        return add
+
+    def main(self):
+        """SCRIPT MLXCEL MODEL [CASE...]; exit status: 0, 1 if a case failed, 77 if none ran."""
+        mlxcel, model, wanted = sys.argv[1], sys.argv[2], sys.argv[3:]
+        passed = failed = skipped = 0
+        with Server(mlxcel, model) as server:
+            for packages, function in self.cases:
+                if wanted and function.__name__ not in wanted:
+                    continue
+                print(function.__name__, flush=True)
+                try:
+                    for package in packages:
+                        importlib.import_module(package)
+                except ImportError as error:
+                    print(f"  skipped: {error}")
+                    skipped += 1
+                    continue
+                try:
+                    function(server)
+                    passed += 1
+                except Exception:
+                    print("  " + traceback.format_exc().replace("\n", "\n  ") + "FAILED")
+                    failed += 1
+        print(f"{passed} passed, {failed} failed, {skipped} skipped")
+        sys.exit(1 if failed else 77 if not passed else 0)

@@ -1,4 +1,4 @@
-// Written by tests/parity/grapheme_table.py goldens: texts, and the bytes of each of their graphemes.
+// Written by tests/parity/grapheme_goldens.py: texts, and the bytes of each of their graphemes.
 static const struct {
   const char *text;
   unsigned char sizes[12];

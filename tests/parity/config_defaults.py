@@ -4,10 +4,10 @@
   config_defaults.py     needs transformers
 
 For each architecture and field, Hugging Face's class reads the fixture's config without the field and gives its default.
-tests/config_defaults_test.c reads the config without the field and with that default, and expects the same model.
+tests/models/config_defaults_test.c reads the config without the field and with that default, and expects the same model.
 
 Also writes tests/goldens/text_defaults.json: the fields that a text_config of a multimodal directory has if it is empty.
-tests/multimodal_test.c compares them with the table of models/import/hf_text.c.
+tests/models/multimodal_test.c compares them with the table of models/import/hf_text.c.
 """
 import json
 import pathlib
@@ -21,7 +21,7 @@ LEFT_OUT = {"architectures", "bos_token_id", "dtype", "eos_token_id", "initializ
 UNKNOWN = object()
 
 
-TEXT_TYPES = ["gemma3_text", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "llama", "mistral", "qwen2"]
+TEXT_TYPES = ["gemma3_text", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_5_text", "qwen3_5_moe_text", "llama", "mistral", "qwen2"]
 
 
 def write_text_defaults():
@@ -32,6 +32,13 @@ def write_text_defaults():
         lines.append(f' "{kind}": {json.dumps(fields)}')
     text = '{"transformers": "%s", "types": {\n%s\n}}\n' % (transformers.__version__, ",\n".join(lines))
     (TESTS / "goldens" / "text_defaults.json").write_text(text)
+
+
+def plain(value):
+    """|value| as JSON without Infinity, as transformers stores it."""
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    return {"__float__": "Infinity"} if value == float("inf") else value
 
 
 def default_of(config, key):
@@ -52,7 +59,7 @@ def main():
         if "vision_config" in config:
             continue
         found = {k: default_of(config, k) for k in config if k not in LEFT_OUT and "drop" not in k}
-        goldens[path.parent.name] = {k: v for k, v in found.items() if v is not UNKNOWN}
+        goldens[path.parent.name] = {k: plain(v) for k, v in found.items() if v is not UNKNOWN}
     lines = [f' "{name}": {json.dumps(fields)}' for name, fields in goldens.items() if fields]
     text = '{"transformers": "%s", "fixtures": {\n%s\n}}\n' % (transformers.__version__, ",\n".join(lines))
     (TESTS / "goldens" / "config_defaults.json").write_text(text)

@@ -22,7 +22,7 @@ import math
 import struct
 import sys
 
-from kernel_source import source
+from kernel_source import config_header, source
 from weight_layout import FORMS, OTHER_SHAPES, SHAPES, Layout
 
 try:
@@ -53,26 +53,26 @@ def without(text, part):
                         ("  *not_finite = s->not_finite;\n  return best.token;", "  *not_finite = false;\n  return 5;"))
     if part == "attention":
         return replaced(text, ("  attend(m, s, l, plan, position);\n", ""), ("  merge_heads(m, s, l, plan.splits);\n", ""),
-                        ("(s, attended_words(m, s), O_ORDER_OF(l), attended);", "(s, m.logits, O_ORDER_OF(l), attended);"))
+                        ("(s, attended_words(m, s), order_at<config.o_order>(m, l), x);", "(s, m.logits, order_at<config.o_order>(m, l), x);"))
     sys.exit(f"--without takes ring, waits and attention, not {part}")
 
 
 def with_clocks(text):
     return replaced(
-        text, ("struct State {\n", "struct State {\n  u64 clocks[20];\n"),
-        ("// |x| is the layer's normalized input", "#define SINCE(i) { long long now = clock64(); if (threadIdx.x == 0) s->clocks[i] += now - since; since = now; }\n// |x| is the layer's normalized input"),
-        ("  c.rows<QkvFormat, QkvFormat2>(\n", "  long long since = clock64();\n  c.rows<QkvFormat, QkvFormat2>(\n"),
+        text, ("struct State {\n", "struct State {\n  u64 clocks[20], since;\n"),
+        ("// Publishes the output of attention.\n",
+         "#define SINCE(i) if (threadIdx.x == 0) { u64 now = clock64(); s->clocks[i] += now - s->since; s->since = now; }\n// Publishes the output of attention.\n"),
+        ("  c.rows<QkvFormat, QkvFormat2>(\n", "  if (threadIdx.x == 0) s->since = clock64();\n  c.rows<QkvFormat, QkvFormat2>(\n"),
         ("  attend(m, s, l, plan, position);", "  SINCE(2) attend(m, s, l, plan, position); SINCE(3)"),
-        ("  receive_qkv(m, s, layer, query, plan.queries, position, end == position + 1);\n  sync_consumers();\n",
-         "  long long asked = clock64();\n  receive_qkv(m, s, layer, query, plan.queries, position, end == position + 1);\n  sync_consumers();\n  if (threadIdx.x == 0) s->clocks[8] += clock64() - asked; asked = clock64();\n"),
+        ("  receive_qkv(m, s, layer, query, plan.queries, position, end == position + 1);\n  if constexpr (GATED_HEADS) {\n    if (plan.splits == 1) receive_gates(m, s, query, plan.queries);\n  }\n  sync_consumers();\n",
+         "  long long asked = clock64();\n  receive_qkv(m, s, layer, query, plan.queries, position, end == position + 1);\n  if constexpr (GATED_HEADS) {\n    if (plan.splits == 1) receive_gates(m, s, query, plan.queries);\n  }\n  sync_consumers();\n  if (threadIdx.x == 0) s->clocks[8] += clock64() - asked; asked = clock64();\n"),
         ("  publish_split(m, s, layer, query, plan.queries, split, plan.splits);\n", "  if (threadIdx.x == 0) s->clocks[13] += clock64() - asked;\n  publish_split(m, s, layer, query, plan.queries, split, plan.splits);\n"),
         ("  merge_heads(m, s, l, plan.splits);", "  merge_heads(m, s, l, plan.splits); SINCE(4)"),
-        ("attended_words(m, s), O_ORDER_OF(l), attended);", "attended_words(m, s), O_ORDER_OF(l), attended); SINCE(5)"),
-        ("  receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), GATE_ORDER_OF(l), h);",
-         "  SINCE(6) receive_and_normalize(s, w->x1[parity], AFTER_ATTENTION(l), BEFORE_MLP(l), GATE_ORDER_OF(l), h); SINCE(7)"),
-        ("  if constexpr (FFN_PARTS > 1) {", "  SINCE(9) if constexpr (FFN_PARTS > 1) {"), ("w->hidden[parity], nullptr, hidden);", "w->hidden[parity], nullptr, hidden); SINCE(10)"),
-        ("    receive_and_normalize(s, input_words(w, parity ^ 1), AFTER_MLP(l),", "    SINCE(11) receive_and_normalize(s, input_words(w, parity ^ 1), AFTER_MLP(l),"),
-        ("QKV_ORDER_OF(l + 1) : nullptr, x);\n", "QKV_ORDER_OF(l + 1) : nullptr, x); SINCE(1)\n"),
+        ("attended_words(m, s), order_at<config.o_order>(m, l), x);", "attended_words(m, s), order_at<config.o_order>(m, l), x); SINCE(5)"),
+        ("    receive_mlp_input(m, c, l, parity, h);", "    SINCE(6) receive_mlp_input(m, c, l, parity, h); SINCE(7)"),
+        ("  if constexpr (SHARED_EXPERT) {\n    rows_of_all_experts", "  SINCE(9)\n  if constexpr (SHARED_EXPERT) {\n    rows_of_all_experts"), ("w->hidden[parity], nullptr, hidden);", "w->hidden[parity], nullptr, hidden); SINCE(10)"),
+        ("  if (HEAD_LIKE_QKV || l + 1 < LAYERS) {\n", "  if (HEAD_LIKE_QKV || l + 1 < LAYERS) {\n    SINCE(11)\n"),
+        ("order_at<config.qkv_order>(m, l + 1) : nullptr, x, use);\n", "order_at<config.qkv_order>(m, l + 1) : nullptr, x, use); SINCE(1)\n"),
         ("      barrier_wait(&s->full[at.stage], at.parity);\n",
          "      long long asked = clock64(); barrier_wait(&s->full[at.stage], at.parity); if (threadIdx.x == 0) s->clocks[0] += clock64() - asked;\n"),
         ("    token = finish_token(m, c, step, position, x, hidden, &not_finite);",
@@ -90,17 +90,16 @@ def frequencies(shape, form, rope=0):
     return [1.0 / theta ** (2 * i / dims) if i < dims // 2 else 0.0 for i in range(head_dim // 2)]
 
 
-def form_options(shape, form):
+def form_lines(shape, form):
     ropes, layers = 2 if "local_theta" in form else 1, range(shape[5])
-    options = ["ROPE_FREQUENCIES=" + ",".join(f"{f!r}f" for rope in range(ropes) for f in frequencies(shape, form, rope))]
-    options += [f"{name.upper()}={form[name]!r}f" for name in ("embed_scale", "residual_scale", "logit_scale", "softcap", "logit_softcap") if name in form]
-    options += [f"ACT_{form['act']}=1"] if "act" in form else []
+    lines = [f"act=Activation::{form['act']}"] if "act" in form else []
+    lines += [f"{name}={form[name]!r}f" for name in ("embed_scale", "residual_scale", "logit_scale", "logit_softcap", "softcap") if name in form]
     if "window" in form:
         windowed = ",".join(str(int(form["windowed"](layer))) for layer in layers)
-        options += [f"WINDOW={form['window']}", "WINDOWED_LAYERS=" + windowed] + (["ROPES=2", "ROPE_LAYERS=" + windowed] if ropes > 1 else [])
+        lines += [f"window={form['window']}", "windowed_layers:u8=" + windowed] + (["ropes=2", "rope_layers:u8=" + windowed] if ropes > 1 else [])
     if "rope_dims" in form:
-        options += [f"ROPE_DIMS={form['rope_dims']}", f"ROPE_ADJACENT={int(form['adjacent'])}", "ROPE_SCALES=" + ",".join([f"{form['rope_scale']!r}f"] * ropes)]
-    return options
+        lines += [f"rope_dims={form['rope_dims']}", f"rope_adjacent={int(form['adjacent'])}", "rope_scaled=1", "rope_scales:float=" + ",".join([f"{form['rope_scale']!r}f"] * ropes)]
+    return lines + ["rope_frequencies:float=" + ",".join(f"{f!r}f" for rope in range(ropes) for f in frequencies(shape, form, rope))]
 
 
 def blocks_of(shape, unit=1):
@@ -120,17 +119,18 @@ def segment_of(layout):
 
 
 def compile_kernel(text, shape, form, layout, dtype, kv, library, target, extra=()):
-    names = ("HIDDEN", "FFN", "HEADS", "KV_HEADS", "HEAD_DIM", "LAYERS", "VOCAB")
-    options = [f"{name}={value}" for name, value in zip(names, shape)] + list(layout.definitions())
-    options += [f"SEGMENT={segment_of(layout)}", "NORM_EPS=1e-5f", f"SCALE={shape[4] ** -0.5!r}f", f"BLOCKS={blocks_of(shape, 8 if layout.tiles else 1)}",
-                f"SHARED_BYTES={SHARED_BYTES}", f"SCRATCH_WORDS={scratch_words(shape, 8 if layout.tiles else 1)}"] + form_options(shape, form)
-    options += [f"KV_{kv.upper()}=1", *extra]
-    if not layout.tiles:
-        options.append(f"DTYPE_{dtype.upper()}=1")
-    arguments = ["--std=c++17", "--gpu-architecture=" + target] + ["-D" + o for o in options]
+    names = ("hidden", "ffn", "heads", "kv_heads", "head_dim", "layers", "vocab")
+    lines = [f"{name}={value}" for name, value in zip(names, shape)]
+    lines += [f"blocks={blocks_of(shape, 8 if layout.tiles else 1)}", f"shared_bytes={SHARED_BYTES}", f"scratch_words={scratch_words(shape, 8 if layout.tiles else 1)}",
+              f"segment={segment_of(layout)}", "norm_eps=1e-5f", f"scale={shape[4] ** -0.5!r}f", *layout.lines()]
+    lines += [] if layout.tiles else [f"dtype=Dtype::{dtype.upper()}"]
+    lines += [f"kv=Dtype::{'Q8_0' if kv == 'q8' else kv.upper()}", *form_lines(shape, form), *extra]
+    headers = {"config.cuh": config_header(lines)}
+    arguments = ["--std=c++20", "--gpu-architecture=" + target]
     found = [library] if library else glob.glob("/usr/local/cuda*/**/libnvrtc.so.13", recursive=True) + ["libnvrtc.so.13"]
     nvrtc, program, size = ctypes.CDLL(found[0]), ctypes.c_void_p(), ctypes.c_size_t()
-    nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"decode.cu", 0, None, None)
+    list_of = lambda texts: (ctypes.c_char_p * len(headers))(*[t.encode() for t in texts])
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"decode.cu", len(headers), list_of(headers.values()), list_of(headers))
     failed = nvrtc.nvrtcCompileProgram(program, len(arguments), (ctypes.c_char_p * len(arguments))(*[a.encode() for a in arguments]))
     nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
     log = ctypes.create_string_buffer(size.value)
@@ -321,7 +321,7 @@ def main():
     SHARED_BYTES = options.shared
     text = source("decode.cu")
     if options.check_source:
-        if '#include "' in text:
+        if '#include "' in text.replace('#include "config.cuh"', ""):
             sys.exit("kernel_source.py left an include of decode.cu unexpanded")
         with_clocks(text)
         for part in ("ring", "waits", "attention"):

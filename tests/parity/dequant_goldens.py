@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Makes tests/goldens/dequant.h: random blocks of each type and their values as the gguf package dequantizes them, bit for bit.
-A few blocks are stored in full. RANDOM_BLOCKS more, which tests/dtype_test.c generates again, are stored as a hash.
+A few blocks are stored in full. RANDOM_BLOCKS more, which tests/graph/dtype_test.c generates again, are stored as a hash.
 
     pip install gguf numpy && python3 tests/parity/dequant_goldens.py
 """

@@ -52,39 +52,40 @@ class Case:
     def __str__(self):
         return f"{self.form} {self.tokens} tokens, {self.used} of {self.experts} experts, {self.hidden} x {self.ffn}{', biases' if self.biased else ''}, {self.arch}"
 
-    def macros(self, *more):
-        return ("NAME=probe", f"EXPERTS={self.experts}", f"USED={self.used}") + more
+    def definitions(self, macro, *more):
+        return ("NAME=probe", f"{macro}=1", f"experts={self.experts}", f"used={self.used}") + more
 
     def route(self):
-        return ("experts.cu", self.macros("ROUTE", "SUM_TO_ONE=1"), self.arch)
+        return ("experts.cu", self.definitions("ROUTE", "BATCH=0", "sum_to_one=1"), self.arch)
 
     def group(self):
-        return ("experts.cu", self.macros("GROUP", f"TILE={self.tiles[0].m}"), self.arch)
+        return ("experts.cu", self.definitions("GROUP", f"tile={self.tiles[0].m}"), self.arch)
 
     def combine(self):
-        return ("experts.cu", self.macros("COMBINE", "RESIDUAL", f"TILE={self.tiles[0].m}", f"N={self.hidden}"), self.arch)
+        return ("experts.cu", self.definitions("COMBINE", "RESIDUAL=1", f"tile={self.tiles[0].m}", f"n={self.hidden}"), self.arch)
 
     def sizes(self, pair):
         return (self.ffn, self.hidden) if pair else (self.hidden, self.ffn)
 
     def products(self):
-        return (f"BIAS={int(self.biased)}",) + ((f"LIMIT={LIMIT}f", f"SLOPE={SLOPE}f") if self.biased else ("ACT=0",))
+        return (f"BIAS={int(self.biased)}",) + ((f"limit={LIMIT}f", f"slope={SLOPE}f") if self.biased else ())
 
     def gemv(self, pair):
-        return ("packed.cu", probe.weight_definitions(self.form, 1, *self.sizes(pair)) + self.products() + (f"EXPERTS={self.experts}", f"USED={self.used}", "GEMV", f"PAIR={int(pair)}", "SUM_TO_ONE=1") + tuple(f"{name.upper()}={getattr(self.vector[pair], name)}" for name in ("each", "split", "resident")) + self.norm() * pair + (() if pair else ("RESIDUAL",)), self.arch)
-
-    def norm(self):
-        """One token: gate and up normalize x."""
-        return (f"NORM_EPS={EPS}f",) if self.tokens == 1 else ()
+        n, k = self.sizes(pair)
+        normed, vector = pair and self.tokens == 1, self.vector[pair]  # one token: gate and up normalize x
+        macros = ("BATCH=0", "sum_to_one=1", f"PAIR={int(pair)}", f"GAIN={int(normed)}", f"RESIDUAL={int(not pair)}", f"SPLIT={vector.split}", f"n={n}", f"k={k}")
+        return ("packed.cu", self.definitions("EXPERTS_GEMV", *macros) + probe.format_fields(self.form) + self.products() + (f"norm_eps={EPS}f", f"each={vector.each}",
+                f"resident={vector.resident}"), self.arch)
 
     def gemm(self, pair):
         t = self.tiles[0 if pair else 1]
-        form = tuple(d for d in probe.weight_definitions(self.form, 0, 0, 0) if d[:2] not in ("M=", "N=", "K="))
-        return ("packed.cu", form + self.products() + ("EXPERTS=1", "SIZES=1", f"WHOLE_RUNS={int(self.sizes(pair)[1] % 128 == 0)}", f"EPILOGUE={2 if pair else 0}", f"BM={t.m}", f"BN={t.n}",
-                "SPLIT=1", f"STAGES={t.stages}", f"WARPS={t.warps}"), self.arch)
+        macros = ("NAME=probe", "PRODUCT=1", f"EPILOGUE={2 if pair else 0}", "MATRICES=1", "MIXTURE=1", "SPLIT=1")
+        return ("packed.cu", macros + probe.format_fields(self.form) + (f"whole_runs={int(self.sizes(pair)[1] % 128 == 0)}",) + self.products() + (f"bm={t.m}", f"bn={t.n}",
+                f"stages={t.stages}", f"warps={t.warps}"), self.arch)
 
     def cut(self, is_sorted):
-        return ("packed.cu", ("NAME=probe", "EXPERTS=1", "SIZES=1", "CUT", f"SORTED={int(is_sorted)}") + (("ROWS16=1",) if self.form in ROWS16 else ()), self.arch)
+        return ("packed.cu", ("NAME=probe", "SPLIT_INPUT=1", "MIXTURE=1", "GAIN=0", "LAYERNORM=0", "PARTIALS=0") + (("bits=16",) if self.form in ROWS16 else ())
+                + (f"sorted={int(is_sorted)}",), self.arch)
 
     def jobs(self, few):
         return ([self.gemv(True), self.gemv(False)] if few else [self.route(), self.group(), self.combine(), self.gemm(True), self.gemm(False), self.cut(True), self.cut(False)])
@@ -95,9 +96,9 @@ def normalized(x, gain):
 
 
 def token_job(form, rows, k, normed, biased, adds, arch):
-    sizes = probe.weight_definitions(form, 1, rows[0], k) if form != "F32" else ("NAME=probe", "M=1", f"N={rows[0]}", f"K={k}", "ROWS32=1")
-    return ("packed.cu", sizes + ("TOKEN=1", f"N2={(rows + (0, 0))[1]}", f"N3={(rows + (0, 0))[2]}", f"BIAS={int(biased)}") + ((f"NORM_EPS={EPS}f",) if normed else ())
-            + (("RESIDUAL",) if adds else ()), arch)
+    macros = ("NAME=probe", "TOKEN=1", f"GAIN={int(normed)}", f"MATRICES={len(rows)}", f"BIAS={int(biased)}", f"RESIDUAL={int(adds)}", f"n={rows[0]}", f"k={k}")
+    return ("packed.cu", macros + (("bits=32", "dtype=Dtype::F32") if form == "F32" else probe.format_fields(form)) + (f"n2={(rows + (0, 0))[1]}", f"n3={(rows + (0, 0))[2]}",
+            f"norm_eps={EPS}f"), arch)
 
 
 def check_token(d, form, rows, k, normed, biased, adds, times):
@@ -130,7 +131,7 @@ def check_token(d, form, rows, k, normed, biased, adds, times):
 
 
 def scores_job(n, k, vector, arch):
-    return ("experts.cu", ("NAME=probe", f"N={n}", f"K={k}") + (("VECTOR",) if vector else ()), arch)
+    return ("experts.cu", ("NAME=probe", "SCORES_VECTOR=1" if vector else "SCORES=1", f"n={n}", f"k={k}"), arch)
 
 
 class Experts:
@@ -164,7 +165,7 @@ class Experts:
     def gemv_pair(self):
         c = self.c
         shape = c.vector[True]
-        self.d.launch(c.gemv(True), (math.ceil(c.ffn / (16 * shape.each)), c.groups.pairs, 1), 256, [self.x] + [self.gain] * len(c.norm()) + [self.gate, self.up] + self.with_biases(True) + [self.scores, self.inner], shape.shared)
+        self.d.launch(c.gemv(True), (math.ceil(c.ffn / (16 * shape.each)), c.groups.pairs, 1), 256, [self.x] + [self.gain] * (c.tokens == 1) + [self.gate, self.up] + self.with_biases(True) + [self.scores, self.inner], shape.shared)
 
     def gemv_down(self):
         c = self.c
@@ -207,7 +208,7 @@ class Experts:
         torch, c = self.d.torch, self.c
         order, weights = self.chosen()
         x, y = self.x.to(kind), self.residual.to(kind).clone()
-        x = normalized(x, self.gain) if c.norm() else x
+        x = normalized(x, self.gain) if c.tokens == 1 else x
         gate_bias, up_bias, down_bias = (b.to(kind) for b in self.biases)
         for e in range(c.experts):
             at, nth = (order == e).nonzero(as_tuple=True)

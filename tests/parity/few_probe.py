@@ -39,9 +39,10 @@ class Shape:
         self.words = 2 * TOKENS * ((2 + self.slices) * h + self.ffn)
 
     def job(self):
-        return ("few.cu", (f"HIDDEN={self.hidden}", f"FFN={self.ffn}", f"Q_WIDTH={self.queries}", f"KV_WIDTH={self.keys}", f"HEAD_DIM={self.head_dim}", f"KV_{self.kv}=1", f"VOCAB={self.vocab}", f"NORM_EPS={EPS}f", f"SLICES={self.slices}",
-                f"SHARED_BYTES={self.shared}", "SCRATCH_AT=0", f"SCRATCH_WORDS={self.words}") + tuple(f"{n}_AT={a}ull" for n, a in self.at.items())
-                + tuple(f"{n}_STEP={0 if n == 'HEAD' else self.step}ull" for n in self.at), "sm_90")
+        weights = ("ATTN_NORM", "Q", "K", "V", "O", "MLP_NORM", "GATE", "UP", "DOWN", "HEAD")  # in the order of kernels/decode_tables.h
+        return ("few.cu", (f"hidden={self.hidden}", f"ffn={self.ffn}", f"q_width={self.queries}", f"kv_width={self.keys}", f"head_dim={self.head_dim}", f"vocab={self.vocab}",
+                           f"slices={self.slices}", f"shared_bytes={self.shared}", "scratch_at=0", f"scratch_words={self.words}", f"norm_eps={EPS}f", f"kv=Dtype::{'Q8_0' if self.kv == 'Q8' else self.kv}",
+                           *(f"{n.lower()}={{.at={self.at[n]}ull,.step={0 if n == 'HEAD' else self.step}ull}}" for n in weights)), "sm_90")
 
 
 class Network:

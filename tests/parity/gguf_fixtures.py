@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the pairs of tests/gguf_arch_test.c: one tiny model of each architecture as a Hugging Face directory and as a GGUF file.
+"""Makes the pairs of tests/models/gguf_arch_test.c: one tiny model of each architecture as a Hugging Face directory and as a GGUF file.
 
   gguf_fixtures.py [NAME...]   writes tests/fixtures/gguf/NAME/ and NAME.gguf; all of them without a NAME.
                                Needs torch, transformers and gguf.
@@ -47,6 +47,7 @@ MODELS = {
     "ministral3": ("ministral3", dict(head_dim=8, rope_parameters=rope("yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=32.0,
                                                                        beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.25))),
     "arcee": ("arcee", dict(attention_bias=True, mlp_bias=True)),
+    "apertus": ("apertus", dict(attention_bias=True, rope_parameters=LLAMA3)),
     "granite": ("granite", dict(embedding_multiplier=6.0, attention_multiplier=0.25, residual_multiplier=0.4, logits_scaling=3.0,
                                 attention_bias=True, mlp_bias=True)),
     "smollm3": ("smollm3", dict(num_hidden_layers=4, attention_bias=True, mlp_bias=True)),
@@ -60,6 +61,7 @@ MODELS = {
     "qwen2_moe": ("qwen2_moe", dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8, shared_expert_intermediate_size=12)),
     "qwen3": ("qwen3", dict(head_dim=8, attention_bias=True)),
     "qwen3_moe": ("qwen3_moe", dict(head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8, norm_topk_prob=True)),
+    "qwen3_moe-fused": ("qwen3_moe", dict(head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8, norm_topk_prob=True)),
     "seed_oss": ("seed_oss", dict(head_dim=8, attention_bias=True, attention_out_bias=True, mlp_bias=True)),
     "ernie4_5": ("ernie4_5", dict(head_dim=8, use_bias=True)),
     "exaone4": ("exaone4", dict(head_dim=8, sliding_window=12, layer_types=["full_attention", "sliding_attention"])),
@@ -86,14 +88,33 @@ MODELS = {
     "gpt_neox": ("gpt_neox", dict(rope_parameters=dict(TEN_THOUSAND, partial_rotary_factor=0.5))),
     "gpt_neox-serial": ("gpt_neox", dict(use_parallel_residual=False, rope_parameters=dict(TEN_THOUSAND, partial_rotary_factor=1.0))),
     "gpt2": ("gpt2", dict(n_embd=16, n_layer=2, n_head=4, n_positions=32, max_position_embeddings=32)),
+    "glm4_moe": ("glm4_moe", dict(head_dim=8, attention_bias=True, use_qk_norm=True, first_k_dense_replace=1, n_routed_experts=4,
+                                  num_experts_per_tok=2, moe_intermediate_size=8, n_shared_experts=2, routed_scaling_factor=1.5)),
+    "dots1": ("dots1", dict(head_dim=8, attention_bias=True, first_k_dense_replace=1, n_routed_experts=4, num_experts_per_tok=2,
+                            moe_intermediate_size=8, n_shared_experts=2, routed_scaling_factor=1.5, norm_topk_prob=True, sliding_window=None)),
+    "exaone_moe": ("exaone_moe", dict(head_dim=8, sliding_window=12, layer_types=["full_attention", "sliding_attention"], first_k_dense_replace=1,
+                                      num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8, num_shared_experts=2)),
+    "ernie4_5_moe": ("ernie4_5_moe", dict(head_dim=8, use_bias=True, tie_word_embeddings=False, moe_num_experts=4, moe_k=2,
+                                          moe_intermediate_size=6, moe_num_shared_experts=2)),
+    "hunyuan_v1_moe": ("hunyuan_v1_moe", dict(head_dim=8, max_position_embeddings=32768, num_experts=4, moe_topk=2, rope_parameters=dict(
+        rope_type="dynamic", rope_theta=10000.0, alpha=50.0, factor=1.0))),
+    "minimax_m2": ("minimax_m2", dict(head_dim=8, num_local_experts=4, num_experts_per_tok=2,
+                                      rope_parameters=rope("default", partial_rotary_factor=0.5))),
+    "afmoe": ("afmoe", dict(num_hidden_layers=4, head_dim=8, sliding_window=12, num_dense_layers=1, num_experts=4, num_experts_per_tok=2,
+                            moe_intermediate_size=8, num_shared_experts=2, route_scale=1.5, mup_enabled=True)),
+    "nemotron": ("nemotron", dict(head_dim=8, hidden_size=32, attention_bias=True, mlp_bias=True)),
+    "bitnet": ("bitnet", dict(attention_bias=True, tie_word_embeddings=True, hidden_act="silu")),
 }
+DRAFT = {"glm4_moe"}  # with a layer for multi-token prediction
 
-ARCHS = {"llama": A.LLAMA, "mistral": A.LLAMA, "mixtral": A.LLAMA, "ministral3": A.MISTRAL3, "arcee": A.ARCEE, "granite": A.GRANITE,
+ARCHS = {"llama": A.LLAMA, "mistral": A.LLAMA, "mixtral": A.LLAMA, "ministral3": A.MISTRAL3, "arcee": A.ARCEE, "apertus": A.APERTUS, "granite": A.GRANITE,
          "smollm3": A.SMOLLM3, "olmo": A.OLMO, "olmo2": A.OLMO2, "olmo3": A.OLMO2, "olmoe": A.OLMOE, "qwen2": A.QWEN2,
          "qwen2_moe": A.QWEN2MOE, "qwen3": A.QWEN3, "qwen3_moe": A.QWEN3MOE, "seed_oss": A.SEED_OSS, "ernie4_5": A.ERNIE4_5,
          "exaone4": A.EXAONE4, "glm4": A.GLM4, "hunyuan_v1_dense": A.HUNYUAN_DENSE, "cohere": A.COMMAND_R, "cohere2": A.COHERE2,
          "gemma": A.GEMMA, "gemma2": A.GEMMA2, "gemma3_text": A.GEMMA3, "phi": A.PHI2, "phi3": A.PHI3, "starcoder2": A.STARCODER2,
-         "stablelm": A.STABLELM, "gpt_neox": A.GPTNEOX, "gpt2": A.GPT2}
+         "stablelm": A.STABLELM, "gpt_neox": A.GPTNEOX, "gpt2": A.GPT2, "glm4_moe": A.GLM4_MOE, "dots1": A.DOTS1, "exaone_moe": A.EXAONE_MOE,
+         "ernie4_5_moe": A.ERNIE4_5_MOE, "hunyuan_v1_moe": A.HUNYUAN_MOE, "minimax_m2": A.MINIMAXM2, "afmoe": A.AFMOE, "nemotron": A.NEMOTRON,
+         "bitnet": A.BITNET}
 LIKE_LLAMA = {"llama", "mistral", "mixtral", "ministral3", "arcee", "granite", "smollm3"}  # the converter's class and those derived from it
 
 
@@ -286,7 +307,93 @@ def gpt2(w, h):
     w.add_layer_norm_eps(h["layer_norm_epsilon"])
 
 
-FIELDS = {"mistral": mistral, "ministral3": ministral3, "granite": granite, "olmo": olmo, "olmo3": windows, "exaone4": windows,
+def routed(w, h, shared, dense, scale="routed_scaling_factor", norm="norm_topk_prob"):
+    usual(w, h)
+    if h.get("n_routed_experts") is not None:
+        w.add_expert_count(h["n_routed_experts"])
+        w.add_expert_group_count(h["n_group"])
+        w.add_expert_group_used_count(h["topk_group"])
+    w.add_expert_feed_forward_length(h["moe_intermediate_size"])
+    w.add_expert_shared_count(h[shared])
+    w.add_leading_dense_block_count(h[dense])
+    if scale in h:
+        w.add_expert_weights_scale(h[scale])
+    if norm in h:
+        w.add_expert_weights_norm(h[norm])
+
+
+def glm4_moe(w, h):
+    routed(w, h, "n_shared_experts", "first_k_dense_replace")
+    w.add_block_count(h["num_hidden_layers"] + 1)
+    w.add_nextn_predict_layers(1)
+    w.add_rope_dimension_count(int(head_dim(h) * h["rope_parameters"]["partial_rotary_factor"]))
+    w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+
+
+def dots1(w, h):
+    routed(w, h, "n_shared_experts", "first_k_dense_replace")
+
+
+def exaone_moe(w, h):
+    routed(w, h, "num_shared_experts", "first_k_dense_replace")
+    w.add_expert_group_count(h["n_group"])
+    w.add_expert_group_used_count(h["topk_group"])
+    w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    w.add_expert_shared_feed_forward_length(h["moe_intermediate_size"] * h["num_shared_experts"])
+    w.add_sliding_window(h["sliding_window"])
+    w.add_sliding_window_pattern([t == "sliding_attention" for t in h["layer_types"]])
+    w.add_nextn_predict_layers(0)
+    w.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+
+
+def ernie4_5_moe(w, h):
+    routed(w, h, "moe_num_shared_experts", "moe_layer_start_index", None, None)
+    w.add_expert_count(h["moe_num_experts"])
+    w.add_expert_used_count(h["moe_k"])
+    w.add_interleave_moe_layer_step(h["moe_layer_interval"])
+    w.add_expert_shared_feed_forward_length(h["intermediate_size"] // h["num_key_value_heads"])
+
+
+def hunyuan_moe(w, h):
+    hunyuan(w, h)
+    w.add_expert_shared_feed_forward_length(h["intermediate_size"])
+    w.add_expert_feed_forward_length(h["intermediate_size"])
+    w.add_expert_used_count(h["moe_topk"])
+    w.add_expert_shared_count(1)
+
+
+def minimax_m2(w, h):
+    usual(w, h)
+    w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)  # the published files name the function
+    w.add_expert_feed_forward_length(h["intermediate_size"])
+    w.add_rope_dimension_count(int(head_dim(h) * h["rope_parameters"]["partial_rotary_factor"]))
+
+
+def afmoe(w, h):
+    routed(w, h, "num_shared_experts", "num_dense_layers", "route_scale", "route_norm")
+    w.add_vocab_size(h["vocab_size"])
+    w.add_rope_dimension_count(head_dim(h))
+    w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    w.add_sliding_window(h["sliding_window"])
+
+
+def nemotron(w, h):
+    usual(w, h)
+    w.add_vocab_size(h["vocab_size"])
+    w.add_layer_norm_rms_eps(h["norm_eps"])
+    w.add_layer_norm_eps(h["norm_eps"])
+    w.add_rope_dimension_count(int(h["rope_parameters"]["partial_rotary_factor"] * h["hidden_size"]) // h["num_attention_heads"])
+    w.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+
+
+def bitnet(w, h):
+    usual(w, h)
+    w.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+    w.add_rope_scaling_factor(1.0)
+
+
+FIELDS = {"glm4_moe": glm4_moe, "dots1": dots1, "exaone_moe": exaone_moe, "ernie4_5_moe": ernie4_5_moe, "hunyuan_v1_moe": hunyuan_moe,
+          "minimax_m2": minimax_m2, "afmoe": afmoe, "nemotron": nemotron, "bitnet": bitnet, "apertus": like_llama, "mistral": mistral, "ministral3": ministral3, "granite": granite, "olmo": olmo, "olmo3": windows, "exaone4": windows,
           "qwen2_moe": experts, "qwen3_moe": experts, "glm4": glm4, "hunyuan_v1_dense": hunyuan, "cohere": cohere, "cohere2": cohere2,
           "gemma": gemma, "gemma2": gemma2, "gemma3_text": gemma3, "phi": phi, "phi3": phi3, "stablelm": stablelm, "gpt_neox": gpt_neox,
           "gpt2": gpt2}
@@ -305,12 +412,14 @@ def converted(kind, h, name, x):
             x = interleave(x, h["num_attention_heads"])
         if ".k_proj." in name:
             x = interleave(x, h["num_key_value_heads"])
-    if kind.startswith("gemma") and name.endswith("norm.weight"):
+    if (kind.startswith("gemma") or kind == "nemotron") and name.endswith("norm.weight"):
         x = x + np.float32(1)
     if kind == "gpt2" and re.search(r"\.(c_attn|c_proj|c_fc)\.weight$", name):
         x = x.T
     if kind == "gpt_neox" and ".query_key_value." in name:  # head by head: q, k, v
         x = x.reshape(h["num_attention_heads"], 3, -1, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
+    if name.endswith("e_score_correction_bias"):
+        x = x.reshape(-1)
     if name.endswith("shared_expert_gate.weight"):
         x = x.squeeze()  # as the converter did until 2024
     return x
@@ -334,6 +443,25 @@ def stacked(tensors):
     return out
 
 
+def fused(tensors):
+    """Gate and up of all experts in one tensor, as the converter's --fuse-gate-up-exps writes them."""
+    out = {}
+    for name, x in tensors.items():
+        if ".experts.gate_proj." in name:
+            x = np.concatenate([x, tensors[name.replace("gate_proj", "up_proj")]], axis=1)
+            name = name.replace("mlp.experts.gate_proj", "ffn_gate_up_exps")
+        if ".experts.up_proj." not in name:
+            out[name] = x
+    return out
+
+
+def renamed(name):
+    """Names that the converter changes before it looks them up."""
+    name = re.sub(r"\.expert_bias$", ".expert_bias.bias", name)
+    name = name.replace(".attn_sub_norm.", ".inner_attn_ln.").replace(".ffn_sub_norm.", ".ffn_layernorm.")  # as the first BitNet files
+    return name.replace(".e_score_correction_bias", ".e_score_correction.bias")
+
+
 def rope_freqs(h):
     r, dim = h["rope_parameters"], head_dim(h)
     low, high, original = r["low_freq_factor"], r["high_freq_factor"], r["original_max_position_embeddings"]
@@ -354,6 +482,16 @@ def extra(kind, h):
         yield "rope_factors_short.weight", np.array(r["short_factor"], np.float32)
 
 
+def take_xielu(w, tensors):
+    """Numbers of the activation are fields, with one element per layer. Returns the other tensors."""
+    fields = {"alpha_p": w.add_xielu_alpha_p, "alpha_n": w.add_xielu_alpha_n, "beta": w.add_xielu_beta, "eps": w.add_xielu_eps}
+    values = {field: [float(x.reshape(())) for name, x in sorted(tensors.items()) if name.endswith(".act_fn." + field)] for field in fields}
+    for field, numbers in values.items():
+        if numbers:
+            fields[field](numbers)
+    return {name: x for name, x in tensors.items() if ".act_fn." not in name}
+
+
 def add(w, name, x):
     x = np.ascontiguousarray(x, np.float32)
     if x.ndim <= 1 or name.endswith("_norm.weight") or "ffn_gate_inp" in name or name == "position_embd.weight":
@@ -368,9 +506,12 @@ def write_gguf(name, kind, tensors):
     arch = ARCHS[kind]
     w = gguf.GGUFWriter(PAIRS / f"{name}.gguf", gguf.MODEL_ARCH_NAMES[arch])
     FIELDS.get(kind, like_llama if kind in LIKE_LLAMA else usual)(w, h)
-    names = gguf.get_tensor_name_map(arch, h.get("num_hidden_layers", h.get("n_layer")))
-    for hf_name, x in stacked({n: converted(kind, h, n, x) for n, x in tensors.items()}).items():
-        gguf_name = names.get_name(hf_name, try_suffixes=(".weight", ".bias"))
+    names = gguf.get_tensor_name_map(arch, h.get("num_hidden_layers", h.get("n_layer")) + (name in DRAFT))
+    tensors = stacked({n: converted(kind, h, n, x) for n, x in take_xielu(w, tensors).items()})
+    for hf_name, x in (fused(tensors) if name.endswith("-fused") else tensors).items():
+        gguf_name = names.get_name(renamed(hf_name), try_suffixes=(".weight", ".bias"))
+        if "ffn_gate_up_exps" in hf_name:
+            gguf_name = hf_name.replace("model.layers", "blk")
         if gguf_name is None:
             sys.exit(f"{name}: the gguf package has no name for {hf_name}")
         add(w, gguf_name, x)
@@ -391,10 +532,18 @@ def write_hf(name, kind, differences):
     with torch.no_grad():
         for _, p in sorted(model.named_parameters()):
             p.copy_(torch.from_numpy(rng.standard_normal(p.shape)))
+        for buffer, b in sorted(model.named_buffers()):
+            if buffer.endswith("e_score_correction_bias"):
+                b.copy_(torch.from_numpy(rng.standard_normal(b.shape)))
     shutil.rmtree(PAIRS / name, ignore_errors=True)
     model.save_pretrained(PAIRS / name)
     (PAIRS / name / "generation_config.json").unlink(missing_ok=True)
-    from safetensors.torch import load_file
+    from safetensors.torch import load_file, save_file
+    if name in DRAFT:
+        path, prefix = PAIRS / name / "model.safetensors", f"model.layers.{config.num_hidden_layers}."
+        draft = {prefix + "eh_proj.weight": torch.ones(config.hidden_size, 2 * config.hidden_size, dtype=torch.bfloat16),
+                 prefix + "input_layernorm.weight": torch.ones(config.hidden_size, dtype=torch.bfloat16)}
+        save_file({**load_file(path), **draft}, path, metadata={"format": "pt"})
     return {n: x.to(torch.float32).numpy() for n, x in load_file(PAIRS / name / "model.safetensors").items()}
 
 

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "runtime/mlxcel.h"
+#include "runtime/rooms.h"
 
 static _Noreturn void fail(int code, const char *what, size_t line) {
   fprintf(stderr, "logits_dump: %s", what);

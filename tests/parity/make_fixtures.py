@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the fixtures of tests/arch_test.c, one or more per architecture, and their goldens by Hugging Face.
+"""Makes the fixtures of tests/models/arch_test.c, one or more per architecture, and their goldens by Hugging Face.
 
   make_fixtures.py [NAME...]   writes tests/fixtures/NAME (config, weights) and tests/goldens/NAME.json; all of them without a NAME.
                                Needs torch and transformers.
@@ -10,6 +10,7 @@ if no greedy choice is near a tie, so that rounding cannot change a token. numpy
 """
 import json
 import pathlib
+import re
 import shutil
 import sys
 
@@ -24,6 +25,9 @@ from numpy_models import STEPS, TESTS, USUAL, VOCAB, is_good, make_prompts  # no
 def rope(kind, **more):
     return dict(rope_type=kind, rope_theta=10000.0, **more)
 
+
+# Prompts are shorter and longer than a chunk of the scan. The limits apply to some steps.
+MAMBA = dict(mamba_chunk_size=16, mamba_d_conv=4, time_step_limit=[0.3, 1.5])
 
 # name: (model_type, fields that differ from USUAL)
 FIXTURES = {
@@ -71,6 +75,8 @@ FIXTURES = {
     "seed_oss": ("seed_oss", dict(head_dim=16, attention_bias=True, attention_out_bias=True, mlp_bias=True)),
     "ernie4_5": ("ernie4_5", dict(head_dim=16, use_bias=True)),
     "arcee": ("arcee", dict(attention_bias=True, mlp_bias=True)),
+    "apertus": ("apertus", dict(attention_bias=True, rope_parameters=rope(
+        "llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=128))),
     "exaone4": ("exaone4", dict(head_dim=16, sliding_window=12, sliding_window_pattern=2)),
     "hunyuan_v1_dense": ("hunyuan_v1_dense", dict(head_dim=16, attention_bias=True, rope_parameters=rope(
         "dynamic", alpha=50.0, factor=1.0))),
@@ -96,6 +102,114 @@ FIXTURES = {
                                       tie_word_embeddings=True, rope_parameters=rope(
                                           "yarn", factor=4.0, truncate=False, original_max_position_embeddings=128))),
     "olmo": ("olmo", dict(attention_bias=True, clip_qkv=1.5)),
+    "lfm2": ("lfm2", dict(num_hidden_layers=3, conv_bias=True, conv_L_cache=3, block_auto_adjust_ff_dim=True, block_multiple_of=8,
+                          layer_types=["conv", "full_attention", "conv"], tie_word_embeddings=False)),
+    "qwen3_5": ("qwen3_5_text", dict(num_hidden_layers=4, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4,
+                                     linear_key_head_dim=16, linear_value_head_dim=24, linear_conv_kernel_dim=4,
+                                     layer_types=["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+                                     rope_parameters=rope("default", partial_rotary_factor=0.5, mrope_section=[2, 1, 1],
+                                                          mrope_interleaved=True))),
+    "falcon_h1": ("falcon_h1", dict(
+        MAMBA, head_dim=16, mamba_d_ssm=64, mamba_n_heads=8, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=24, mamba_proj_bias=True,
+        projectors_bias=True, attention_bias=True, mlp_bias=True, mamba_rms_norm=True, mamba_norm_before_gate=False,
+        embedding_multiplier=2.0, lm_head_multiplier=0.5, key_multiplier=0.7, attention_in_multiplier=1.2, attention_out_multiplier=0.8,
+        ssm_in_multiplier=1.3, ssm_out_multiplier=0.6, ssm_multipliers=[0.7, 1.2, 0.5, 1.4, 0.9], mlp_multipliers=[0.8, 1.3])),
+    "falcon_h1-norm": ("falcon_h1", dict(MAMBA, mamba_d_ssm=None, mamba_n_heads=4, mamba_n_groups=2, mamba_d_state=16,
+                                         mamba_rms_norm=True, tie_word_embeddings=True)),  # the norm is before the gate
+    "granitemoehybrid": ("granitemoehybrid", dict(
+        MAMBA, layer_types=["linear_attention", "full_attention", "linear_attention"], num_hidden_layers=3, mamba_n_heads=8, mamba_n_groups=2,
+        mamba_d_state=16, mamba_proj_bias=True, attention_bias=True, num_local_experts=6, num_experts_per_tok=2, intermediate_size=16,
+        shared_intermediate_size=24, position_embedding_type="nope", embedding_multiplier=6.0, attention_multiplier=0.25,
+        residual_multiplier=0.4, logits_scaling=3.0)),
+    "granitemoehybrid-dense": ("granitemoehybrid", dict(
+        MAMBA, layer_types=["linear_attention", "full_attention"], mamba_n_heads=4, mamba_d_state=20, mamba_conv_bias=False, num_local_experts=0,
+        num_experts_per_tok=0, shared_intermediate_size=48, position_embedding_type="rope", tie_word_embeddings=True)),
+    "bamba": ("bamba", dict(MAMBA, num_hidden_layers=3, head_dim=16, attn_layer_indices=[1], mamba_n_heads=8, mamba_n_groups=4, mamba_d_state=16,
+                            mamba_proj_bias=True, attention_bias=True, mlp_bias=True)),
+    "mamba2": ("mamba2", dict(num_heads=8, head_dim=8, n_groups=2, state_size=16, expand=2, conv_kernel=4, use_bias=True, chunk_size=16,
+                              time_step_limit=[0.3, 1.5])),
+    "nemotron_h": ("nemotron_h", dict(
+        num_hidden_layers=None, layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention", "mlp"], head_dim=16,
+        mamba_num_heads=6, mamba_head_dim=8, n_groups=2, ssm_state_size=16, conv_kernel=4, chunk_size=16, use_bias=True, mlp_bias=True,
+        time_step_min=0.4)),
+    "nemotron_h-experts": ("nemotron_h", dict(
+        num_hidden_layers=None, layers_block_type=["linear_attention", "moe", "full_attention", "mlp", "linear_attention", "moe"], head_dim=16,
+        mamba_num_heads=6, mamba_head_dim=8, n_groups=2, ssm_state_size=16, conv_kernel=4, chunk_size=16, mlp_bias=True, n_routed_experts=6,
+        num_experts_per_tok=3, moe_intermediate_size=16, moe_shared_expert_intermediate_size=24, moe_latent_size=16,
+        routed_scaling_factor=2.5, norm_topk_prob=True)),
+    # Without recurrent layers, for the generic path.
+    "nemotron_h-attention": ("nemotron_h", dict(
+        num_hidden_layers=None, layers_block_type=["full_attention", "moe", "mlp", "full_attention", "moe"], head_dim=16, n_routed_experts=6,
+        num_experts_per_tok=2, moe_intermediate_size=16, moe_shared_expert_intermediate_size=24, norm_topk_prob=False)),
+    "falcon_h1-plain": ("falcon_h1", dict(mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8, mamba_d_state=16, mamba_conv_bias=False,
+                                          mamba_chunk_size=16)),
+    "olmo_hybrid": ("olmo_hybrid", dict(
+        num_hidden_layers=4, layer_types=["linear_attention", "full_attention", "linear_attention", "full_attention"], attention_bias=True,
+        linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=24, linear_value_head_dim=12,
+        rope_parameters=dict(rope_type="default", rope_theta=None))),
+    "olmo_hybrid-rope": ("olmo_hybrid", dict(
+        num_hidden_layers=3, layer_types=["linear_attention", "linear_attention", "full_attention"], linear_num_key_heads=2,
+        linear_num_value_heads=2, linear_key_head_dim=16, linear_value_head_dim=16, linear_allow_neg_eigval=False,
+        rope_parameters=rope("default"))),
+    "qwen3_5_moe": ("qwen3_5_moe_text", dict(
+        num_hidden_layers=3, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16,
+        linear_value_head_dim=16, linear_conv_kernel_dim=4, layer_types=["linear_attention", "full_attention", "linear_attention"],
+        num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=24,
+        rope_parameters=rope("default", partial_rotary_factor=0.5, mrope_section=[2, 1, 1], mrope_interleaved=True))),
+    "qwen3_next": ("qwen3_next", dict(
+        num_hidden_layers=3, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16,
+        linear_value_head_dim=24, linear_conv_kernel_dim=4, layer_types=["linear_attention", "full_attention", "linear_attention"],
+        num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=24, norm_topk_prob=False,
+        rope_parameters=rope("default", partial_rotary_factor=0.5))),
+    "lfm2_moe": ("lfm2_moe", dict(
+        num_hidden_layers=4, conv_bias=True, conv_L_cache=3, layer_types=["conv", "full_attention", "conv", "conv"], num_dense_layers=1,
+        num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, use_expert_bias=True, norm_topk_prob=True,
+        routed_scaling_factor=1.7, tie_word_embeddings=False)),
+    "lfm2_moe-plain": ("lfm2_moe", dict(
+        num_hidden_layers=3, layer_types=["conv", "full_attention", "conv"], num_dense_layers=0, num_experts=4, num_experts_per_tok=3,
+        moe_intermediate_size=8, use_expert_bias=False, norm_topk_prob=False, tie_word_embeddings=True)),
+    # Without recurrent layers, for the generic path.
+    "lfm2_moe-attention": ("lfm2_moe", dict(
+        layer_types=["full_attention", "full_attention"], num_dense_layers=0, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16,
+        use_expert_bias=True, norm_topk_prob=True, routed_scaling_factor=1.7, tie_word_embeddings=True)),
+    "glm4_moe": ("glm4_moe", dict(
+        num_hidden_layers=3, head_dim=16, attention_bias=True, use_qk_norm=True, first_k_dense_replace=1, n_routed_experts=6,
+        num_experts_per_tok=2, moe_intermediate_size=16, n_shared_experts=2, routed_scaling_factor=1.7, norm_topk_prob=True,
+        rope_parameters=rope("default", partial_rotary_factor=0.5))),
+    "glm4_moe-groups": ("glm4_moe", dict(
+        num_hidden_layers=2, first_k_dense_replace=0, n_routed_experts=8, n_group=4, topk_group=2, num_experts_per_tok=3, moe_intermediate_size=16,
+        n_shared_experts=1, norm_topk_prob=False, rope_parameters=rope("default", partial_rotary_factor=0.5))),
+    "ernie4_5_moe": ("ernie4_5_moe", dict(
+        num_hidden_layers=3, head_dim=16, use_bias=True, moe_num_experts=6, moe_k=2, moe_intermediate_size=16, moe_num_shared_experts=2,
+        moe_layer_start_index=1, tie_word_embeddings=False)),
+    "minimax_m2": ("minimax_m2", dict(head_dim=16, num_local_experts=6, num_experts_per_tok=2, intermediate_size=24,
+                                      rope_parameters=rope("default", partial_rotary_factor=0.5))),
+    "hunyuan_v1_moe": ("hunyuan_v1_moe", dict(head_dim=16, attention_bias=True, num_experts=6, moe_topk=2, intermediate_size=24,
+                                              rope_parameters=rope("dynamic", alpha=50.0, factor=1.0))),
+    "dots1": ("dots1", dict(
+        num_hidden_layers=3, head_dim=16, attention_bias=True, first_k_dense_replace=1, n_routed_experts=6, num_experts_per_tok=2,
+        moe_intermediate_size=16, n_shared_experts=2, routed_scaling_factor=1.7, norm_topk_prob=True, sliding_window=12, max_window_layers=2)),
+    "nemotron": ("nemotron", dict(head_dim=16, attention_bias=True, mlp_bias=True, rope_parameters=rope("default", partial_rotary_factor=0.5))),
+    "exaone_moe": ("exaone_moe", dict(
+        num_hidden_layers=3, head_dim=16, sliding_window=12, layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+        first_k_dense_replace=1, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, num_shared_experts=2,
+        routed_scaling_factor=1.7, norm_topk_prob=True)),
+    "afmoe": ("afmoe", dict(
+        num_hidden_layers=3, head_dim=16, sliding_window=12, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        num_dense_layers=1, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, num_shared_experts=2, route_scale=1.7,
+        mup_enabled=True)),
+    "granite_swa": ("granite_swa", dict(
+        num_hidden_layers=3, sliding_window=12, layer_types=["full_attention", "sliding_attention", "sliding_attention"],
+        layer_rope_theta=[0, 10000.0, 10000.0], embedding_multiplier=6.0, attention_multiplier=0.25, residual_multiplier=0.4, logits_scaling=3.0,
+        attention_bias=True, mlp_bias=True, tie_word_embeddings=False)),
+    "bitnet": ("bitnet", dict(attention_bias=True, tie_word_embeddings=True)),
+    "cohere2_moe": ("cohere2_moe", dict(
+        num_hidden_layers=3, head_dim=16, sliding_window=12, layer_types=["full_attention", "sliding_attention", "full_attention"],
+        mlp_layer_types=["dense", "sparse", "sparse"], prefix_dense_intermediate_size=40, prefix_dense_sliding_window_pattern=1, num_experts=6,
+        num_experts_per_tok=2, intermediate_size=16, num_shared_experts=2, shared_expert_combination_strategy="average",
+        expert_selection_fn="sigmoid", norm_topk_prob=True, logit_scale=0.25, attention_bias=True)),
+    "phimoe": ("phimoe", dict(num_local_experts=6, num_experts_per_tok=2, intermediate_size=24, sliding_window=12, attention_bias=True,
+                              lm_head_bias=True)),
 }
 
 
@@ -121,6 +235,18 @@ MULTIMODAL = {
     "qwen3_vl": ("qwen3_vl", dict(model_type="qwen3_vl_text", head_dim=16, rope_parameters=rope(
         "default", mrope_section=[4, 2, 2], mrope_interleaved=True)),
         dict(QWEN_EYES, hidden_size=8, intermediate_size=8, num_position_embeddings=4, deepstack_visual_indexes=[0]), {}, "new"),
+    "qwen3_5-mm": ("qwen3_5", dict(model_type="qwen3_5_text", num_hidden_layers=4, head_dim=16, linear_num_key_heads=1,
+                                   linear_num_value_heads=2, linear_key_head_dim=8, linear_value_head_dim=8, tie_word_embeddings=True,
+                                   rope_parameters=rope("default", partial_rotary_factor=0.25, mrope_section=[1, 1, 0],
+                                                        mrope_interleaved=True)),
+                   dict(QWEN_EYES, hidden_size=8, intermediate_size=8, num_position_embeddings=4),
+                   dict(tie_word_embeddings=True), "new"),
+    "qwen3_5_moe-mm": ("qwen3_5_moe", dict(
+        model_type="qwen3_5_moe_text", num_hidden_layers=4, head_dim=16, linear_num_key_heads=1, linear_num_value_heads=2,
+        linear_key_head_dim=8, linear_value_head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8,
+        shared_expert_intermediate_size=8, tie_word_embeddings=False, rope_parameters=rope(
+            "default", partial_rotary_factor=0.25, mrope_section=[1, 1, 0], mrope_interleaved=True)),
+        dict(QWEN_EYES, hidden_size=8, intermediate_size=8, num_position_embeddings=4), {}, "fused"),
     "mistral3": ("mistral3", dict(model_type="mistral", head_dim=16, sliding_window=None, tie_word_embeddings=False), PIXTRAL,
                  dict(tie_word_embeddings=False, spatial_merge_size=1), "llava"),
     "llava": ("llava", dict(model_type="llama", tie_word_embeddings=True), dict(
@@ -137,12 +263,17 @@ def fill(model, seed):
         x = rng.standard_normal(p.shape)
         if p.dim() >= 2:
             x *= (1.0 if "embed" in name or "wte" in name or "wpe" in name else 2.0) / p.shape[-1] ** 0.5
+        elif name.endswith("A_log") and "linear_attn" not in name:  # states that last
+            x = 0.5 * x - 1
         elif name.endswith("bias") or "sink" in name:
             x *= 0.3
         else:  # the gain of a norm; some architectures store gain - 1
             x = 0.3 * x + (0.0 if abs(float(p.detach().mean())) < 0.5 else 1.0)
         with torch.no_grad():
             p.copy_(torch.from_numpy(x).to(torch.bfloat16).to(torch.float32))
+    for name, p in sorted(model.named_buffers()):  # a router's correction, which changes the choice of experts
+        if name.endswith(("expert_bias", "correction_bias")):
+            p.copy_(torch.from_numpy(0.3 * rng.standard_normal(p.shape)).to(torch.bfloat16).to(torch.float32))
 
 
 def pack_experts(model, seed):
@@ -195,11 +326,26 @@ def make_multimodal(kind, text, vision, outer, seed):
     return model
 
 
+def fuse_experts(tensors):
+    """One tensor for gate and up of all experts, and one for down, as in Qwen's files."""
+    out, parts = {}, {}
+    for name, tensor in tensors.items():
+        found = re.match(r"(.*\.experts)\.(\d+)\.(gate|up|down)_proj\.weight$", name)
+        if found:
+            parts.setdefault(found[1], {})[found[3], int(found[2])] = tensor
+        else:
+            out[name] = tensor
+    for name, of in parts.items():
+        gate, up, down = (torch.stack([of[kind, e] for e in range(len(of) // 3)]) for kind in ("gate", "up", "down"))
+        out[name + ".gate_up_proj"], out[name + ".down_proj"] = torch.cat([gate, up], 1), down.contiguous()
+    return out
+
+
 def store_as_older_files(folder, stored):
-    """Renames the tensors, and moves the fields, as versions of transformers before 5 stored them."""
+    """Renames the tensors, and moves the fields, as versions of transformers before 5 stored them; or fuses the experts."""
     import safetensors.torch
     config = json.loads((folder / "config.json").read_text())
-    names = {"llava": [("lm_head.", "language_model.lm_head."), ("model.language_model.", "language_model.model."), ("model.", "")],
+    names = {"fused": [], "llava": [("lm_head.", "language_model.lm_head."), ("model.language_model.", "language_model.model."), ("model.", "")],
              "flat": [("model.language_model.", "model."), ("model.visual.", "visual.")]}[stored]
     tensors = {}
     for name, tensor in safetensors.torch.load_file(folder / "model.safetensors").items():
@@ -208,6 +354,8 @@ def store_as_older_files(folder, stored):
                 name = old + name[len(new):]
                 break
         tensors[name] = tensor
+    if stored == "fused":
+        tensors = fuse_experts(tensors)
     safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     if stored == "flat":
         text = config.pop("text_config")
@@ -252,7 +400,7 @@ def write(name, kind, model, seed, prompts, results, stored=None):
     model.to(torch.bfloat16).save_pretrained(folder)
     if model.packed_experts:
         store_packed(folder, model.packed_experts)
-    if stored in ("llava", "flat"):
+    if stored in ("llava", "flat", "fused"):
         again = store_as_older_files(folder, stored)
         assert all(run(again, ids)[0] == out for ids, (out, _, _) in zip(prompts, results)), "transformers reads another model"
     config = json.loads((folder / "config.json").read_text())

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Writes fixtures as GGUF files in the way of llama.cpp's converter. tests/arch_test.c compares them with the directories.
+"""Writes fixtures as GGUF files in the way of llama.cpp's converter. tests/models/arch_test.c compares them with the directories.
 
   make_gguf.py [NAME...]    writes tests/fixtures/NAME.gguf from tests/fixtures/NAME; needs numpy and gguf
 
 The names come from the gguf package. Row orders and fields follow the converter's classes GraniteMoeModel,
-GptOssModel and MiniCPMModel. The files have no tokenizer: tests read them but do not run them.
+GptOssModel, MiniCPMModel, InternLM2Model, BaichuanModel and ExaoneModel. The files have no tokenizer: tests read them but do not run them.
 """
 import json
 import pathlib
+import shutil
 import struct
 import sys
 
@@ -15,8 +16,11 @@ import gguf
 import numpy as np
 
 FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "fixtures"
-NAMES = ("granitemoe", "gpt_oss-mxfp4", "minicpm")
-ARCHS = {"granitemoe": gguf.MODEL_ARCH.GRANITE_MOE, "gpt_oss": gguf.MODEL_ARCH.GPT_OSS, "minicpm": gguf.MODEL_ARCH.MINICPM}
+NAMES = ("granitemoe", "gpt_oss-mxfp4", "minicpm", "internlm2", "baichuan", "exaone")
+# The file rounds the factors of a llama3 rope. tests/models/gguf_arch_test.c allows this for its pair.
+PAIRS = {"exaone": FIXTURES / "gguf" / "exaone-llama3"}
+ARCHS = {"internlm2": gguf.MODEL_ARCH.INTERNLM2, "baichuan": gguf.MODEL_ARCH.BAICHUAN, "exaone": gguf.MODEL_ARCH.EXAONE,
+         "granitemoe": gguf.MODEL_ARCH.GRANITE_MOE, "gpt_oss": gguf.MODEL_ARCH.GPT_OSS, "minicpm": gguf.MODEL_ARCH.MINICPM}
 
 
 def read_safetensors(path):
@@ -86,6 +90,42 @@ def minicpm(c, tensors):
         yield name, x
 
 
+def permuted_parts(c, name, parts):
+    """q, k and v of a fused tensor; the converter permutes q and k."""
+    heads = c["num_attention_heads"], c["num_key_value_heads"], None
+    for part, x, count in zip("qkv", parts, heads):
+        x = x.reshape(-1, x.shape[-1])
+        yield f"blk.{name.split('.')[2]}.attn_{part}.weight", permute(x, count) if count else x
+
+
+def internlm2(c, tensors):
+    kv_heads = c["num_key_value_heads"]
+    shared = c["num_attention_heads"] // kv_heads
+    for name, x in tensors.items():
+        if "wqkv" in name:
+            x = x.reshape(kv_heads, shared + 2, -1, x.shape[-1])
+            yield from permuted_parts(c, name, (x[:, :shared], x[:, -2], x[:, -1]))
+        else:
+            yield name, x
+
+
+def baichuan(c, tensors):
+    for name, x in tensors.items():
+        if "W_pack" in name:
+            yield from permuted_parts(c, name, np.split(x, 3))
+        else:
+            yield name, x
+
+
+def exaone(c, tensors):
+    yield from tensors.items()
+    r, dim = c["rope_scaling"], c["hidden_size"] // c["num_attention_heads"]
+    waves = 2 * np.pi * np.float32(c["rope_theta"]) ** (np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim))
+    original, low, high = r["original_max_position_embeddings"], r["low_freq_factor"], r["high_freq_factor"]
+    smooth = np.clip((original / waves - low) / (high - low), 0, 1)
+    yield "rope_freqs.weight", (1 / ((1 - smooth) / r["factor"] + smooth)).astype(np.float32)
+
+
 def write_fields(w, c):
     rope = c.get("rope_parameters") or {}
     w.add_context_length(c["max_position_embeddings"])
@@ -111,6 +151,8 @@ def write_fields(w, c):
         w.add_embedding_scale(float(c["scale_emb"]))
         w.add_residual_scale(c["scale_depth"] / c["num_hidden_layers"] ** 0.5)
         w.add_logit_scale(c["hidden_size"] / c["dim_model_base"])
+    elif c["model_type"] in ("internlm2", "baichuan", "exaone"):
+        w.add_rope_dimension_count(c["hidden_size"] // c["num_attention_heads"])
     else:
         w.add_sliding_window(c["sliding_window"])
         w.add_expert_feed_forward_length(c["intermediate_size"])
@@ -124,10 +166,13 @@ def write(name):
     kind, arch = c["model_type"], ARCHS[c["model_type"]]
     names = gguf.get_tensor_name_map(arch, c["num_hidden_layers"])
     path = FIXTURES / f"{name}.gguf"
+    if name in PAIRS:
+        path = PAIRS[name].with_suffix(".gguf")
+        shutil.copytree(FIXTURES / name, PAIRS[name], dirs_exist_ok=True)
     w = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
     write_fields(w, c)
     for hf_name, x in globals()[kind](c, read_safetensors(FIXTURES / name / "model.safetensors")):
-        gguf_name = hf_name if hf_name.startswith("blk.") else names.get_name(hf_name, try_suffixes=(".weight", ".bias"))
+        gguf_name = hf_name if hf_name.startswith(("blk.", "rope_")) else names.get_name(hf_name, try_suffixes=(".weight", ".bias"))
         if x.dtype == np.uint8:
             w.add_tensor(gguf_name, np.ascontiguousarray(x), raw_dtype=gguf.GGMLQuantizationType.MXFP4)
         elif x.ndim == 1:

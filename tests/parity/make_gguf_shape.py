@@ -3,8 +3,10 @@
 
   make_gguf_shape.py OUT.gguf SHAPE q4_0|q4_0_f16|q4_k_m|mxfp4|q8_0|f16|bf16 [--layers N] [--sparse]
 
-SHAPE: smollm2, llama-1b, qwen2.5-7b, qwen3-0.6b, qwen3-8b, gemma3-4b, starcoder2-7b, command-r7b, qwen3-30b-a3b or gpt-oss-20b.
-q4_0: embedding and head in Q8_0; q4_0_f16: in F16. q4_k_m: as llama.cpp mixes it, Q6_K for the embedding or head and for v and down of half of the layers, Q4_K for the rest.
+SHAPE: smollm2, llama-1b, qwen2.5-7b, qwen3-0.6b, qwen3-8b, gemma3-4b, starcoder2-7b, command-r7b, qwen3-30b-a3b, gpt-oss-20b, qwen3.5-0.8b, qwen3.5-9b,
+lfm2-350m or lfm2-1.2b.
+q4_0: embedding and head in Q8_0; q4_0_f16: in F16. q4_k_m: as llama.cpp mixes it, Q6_K for the embedding or head and for v and down of half of the layers, Q5_K for fused q, k and v,
+Q4_K for the rest.
 mxfp4: as in the published files of gpt-oss, experts in MXFP4 and other matrices in Q8_0. Norms, biases and routers are f32. Every token has text and there is a chat
 template, so that a server can be measured. --layers: fewer layers than the real model has, so that the difference of two runs gives the time of a layer.
 --sparse writes no data: enough to compile a module. Needs numpy only.
@@ -15,8 +17,8 @@ import struct
 
 import numpy as np
 
-F32, F16, Q4_0, Q8_0, Q4_K, Q6_K, BF16, MXFP4 = 0, 1, 2, 8, 12, 14, 30, 39
-BLOCKS = {F32: (1, 4), F16: (1, 2), BF16: (1, 2), Q4_0: (32, 18), Q8_0: (32, 34), Q4_K: (256, 144), Q6_K: (256, 210), MXFP4: (32, 17)}  # weights, bytes
+F32, F16, Q4_0, Q8_0, Q4_K, Q5_K, Q6_K, BF16, MXFP4 = 0, 1, 2, 8, 12, 13, 14, 30, 39
+BLOCKS = {F32: (1, 4), F16: (1, 2), BF16: (1, 2), Q4_0: (32, 18), Q8_0: (32, 34), Q4_K: (256, 144), Q5_K: (256, 176), Q6_K: (256, 210), MXFP4: (32, 17)}  # weights, bytes
 # architecture, layers, hidden, ffn, heads, kv heads, head width, vocabulary, experts, experts per token, tied
 SHAPES = {
     "smollm2": ("llama", 30, 576, 1536, 9, 3, 64, 49152, 0, 0, True),
@@ -29,12 +31,36 @@ SHAPES = {
     "command-r7b": ("cohere2", 32, 4096, 14336, 32, 8, 128, 256000, 0, 0, True),
     "qwen3-30b-a3b": ("qwen3moe", 48, 2048, 768, 32, 4, 128, 151936, 128, 8, False),
     "gpt-oss-20b": ("gpt-oss", 24, 2880, 2880, 64, 8, 64, 201088, 32, 4, False),
+    "qwen3.5-0.8b": ("qwen35", 24, 1024, 3584, 8, 2, 256, 248320, 0, 0, True),
+    "qwen3.5-9b": ("qwen35", 32, 4096, 12288, 16, 4, 256, 248320, 0, 0, False),
+    "lfm2-350m": ("lfm2", 16, 1024, 4608, 16, 8, 64, 65536, 0, 0, True),
+    "lfm2-1.2b": ("lfm2", 16, 2048, 8192, 32, 8, 64, 65536, 0, 0, True),
 }
+DELTA = {"qwen3.5-0.8b": (16, 16, 128), "qwen3.5-9b": (16, 32, 128)}  # key heads, value heads, width of each
+TAPS = {"qwen35": 4, "lfm2": 3}  # of the convolution
 WINDOWS = {"gemma3": 1024, "gpt-oss": 128, "cohere2": 4096}
-NORMS = {"gemma3": ("attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm"), "gpt-oss": ("attn_norm", "post_attention_norm"), "cohere2": ("attn_norm",)}
+NORMS = {"gemma3": ("attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm"), "gpt-oss": ("attn_norm", "post_attention_norm"), "cohere2": ("attn_norm",),
+         "qwen35": ("attn_norm", "post_attention_norm")}
 # attention, MLP, v and down of some layers, embedding and head
 MIXES = {"f16": (F16, F16, F16, F16), "bf16": (BF16, BF16, BF16, BF16), "q8_0": (Q8_0, Q8_0, Q8_0, Q8_0), "q4_0": (Q4_0, Q4_0, Q4_0, Q8_0), "q4_0_f16": (Q4_0, Q4_0, Q4_0, F16),
          "q4_k_m": (Q4_K, Q4_K, Q6_K, Q6_K), "mxfp4": (Q8_0, MXFP4, None, Q8_0)}
+
+
+def has_attention(arch, layer):
+    """False: the layer is recurrent."""
+    return arch not in TAPS or (layer % 4 == 3 if arch == "qwen35" else layer in (2, 5, 8, 10, 12, 14))
+
+
+def recurrent_matrices(shape, mix):
+    """Those of a recurrent layer but its MLP."""
+    arch, hidden = SHAPES[shape][0], SHAPES[shape][2]
+    kind = MIXES[mix][0]
+    if arch == "lfm2":
+        return [("shortconv.in_proj", kind, (3 * hidden, hidden)), ("shortconv.conv", F32, (hidden, TAPS[arch])), ("shortconv.out_proj", kind, (hidden, hidden))]
+    keys, values, width = DELTA[shape]
+    channels = (2 * keys + values) * width
+    return [("attn_qkv", Q5_K if kind == Q4_K else kind, (channels, hidden)), ("attn_gate", kind, (values * width, hidden)), ("ssm_conv1d", F32, (channels, TAPS[arch])),
+            ("ssm_beta", kind, (values, hidden)), ("ssm_alpha", kind, (values, hidden)), ("ssm_out", kind, (hidden, values * width))]
 
 
 def tensors_of(shape, mix, layers):
@@ -54,12 +80,16 @@ def tensors_of(shape, mix, layers):
             matrices = [m for m in matrices if m[0] != "ffn_gate"]
         if experts:
             matrices += [("ffn_gate_inp", F32, (experts, hidden))]
+        if arch == "qwen35":  # queries with a gate for each
+            matrices[0] = ("attn_q", attention, (2 * heads * width, hidden))
+        if not has_attention(arch, i):
+            matrices[:4] = recurrent_matrices(shape, mix)
         for name, kind, dims in matrices:
             yield f"blk.{i}.{name}.weight", kind, dims
             if arch in ("starcoder2", "gpt-oss") or (arch == "qwen2" and name in ("attn_q", "attn_k", "attn_v")):
                 yield f"blk.{i}.{name}.bias", F32, dims[:-1]
         vectors = [(name, hidden) for name in NORMS.get(arch, ("attn_norm", "ffn_norm"))]
-        if arch in ("qwen3", "qwen3moe", "gemma3"):
+        if arch in ("qwen3", "qwen3moe", "gemma3") or (arch in TAPS and has_attention(arch, i)):
             vectors += [("attn_q_norm", width), ("attn_k_norm", width)]
         if arch == "gpt-oss":
             vectors += [("attn_sinks", heads)]
@@ -67,7 +97,11 @@ def tensors_of(shape, mix, layers):
             yield f"blk.{i}.{name}.weight", F32, (size,)
             if arch == "starcoder2":
                 yield f"blk.{i}.{name}.bias", F32, (size,)
-    yield "output_norm.weight", F32, (hidden,)
+        if arch == "qwen35" and not has_attention(arch, i):
+            yield f"blk.{i}.ssm_a", F32, DELTA[shape][1:2]
+            yield f"blk.{i}.ssm_dt.bias", F32, DELTA[shape][1:2]
+            yield f"blk.{i}.ssm_norm.weight", F32, DELTA[shape][2:]
+    yield "token_embd_norm.weight" if arch == "lfm2" else "output_norm.weight", F32, (hidden,)
     if arch == "starcoder2":
         yield "output_norm.bias", F32, (hidden,)
     if not tied:
@@ -80,11 +114,19 @@ def fields_of(shape, layers):
     alphabet = [chr(i) for i in letters] + [chr(256 + i) for i in range(256 - len(letters))]
     a = arch + "."
     yield from (("general.architecture", arch), ("general.name", "shape"), (a + "block_count", layers or count), (a + "context_length", 40960), (a + "embedding_length", hidden),
-                (a + "feed_forward_length", 3 * hidden if experts else ffn), (a + "attention.head_count", heads), (a + "attention.head_count_kv", kv_heads),
+                (a + "feed_forward_length", 3 * hidden if experts else ffn), (a + "attention.head_count", heads),
+                (a + "attention.head_count_kv", [kv_heads if has_attention(arch, i) else 0 for i in range(layers or count)] if arch == "lfm2" else kv_heads),
                 (a + "attention.key_length", width), (a + "attention.value_length", width), (a + "rope.freq_base", 1e6),
                 (a + "attention.layer_norm%s_epsilon" % ("" if arch in ("starcoder2", "cohere2") else "_rms"), 1e-6))
     if arch == "llama":
         yield a + "rope.dimension_count", width
+    if arch == "lfm2":
+        yield a + "shortconv.l_cache", TAPS[arch]
+    if arch == "qwen35":
+        keys, values, delta = DELTA[shape]
+        yield from ((a + "ssm.conv_kernel", TAPS[arch]), (a + "ssm.state_size", delta), (a + "ssm.group_count", keys), (a + "ssm.time_step_rank", values),
+                    (a + "ssm.inner_size", values * delta), (a + "full_attention_interval", 4), (a + "rope.dimension_count", width // 4),
+                    (a + "rope.dimension_sections", [11, 11, 10, 0]))
     if arch in WINDOWS:
         yield a + "attention.sliding_window", WINDOWS[arch]
     if arch == "cohere2":
@@ -128,7 +170,7 @@ def random_blocks(kind, columns, rng):
         out[:, 0] = rng.integers(119, 121, len(out))  # exponents of the scales: 2^-8 or 2^-7
         return out.reshape(-1)
     # Where the f16 scales of a block are, and the spread of the integers that they scale.
-    for at, spread in {Q4_0: ((0, 4.6),), Q8_0: ((0, 74),), Q4_K: ((0, 160), (2, 1200)), Q6_K: ((208, 18.5 * 74),)}[kind]:
+    for at, spread in {Q4_0: ((0, 4.6),), Q8_0: ((0, 74),), Q4_K: ((0, 160), (2, 1200)), Q5_K: ((0, 330), (2, 1200)), Q6_K: ((208, 18.5 * 74),)}[kind]:
         out[:, at:at + 2] = (size / spread).astype("<f2").view(np.uint8).reshape(-1, 2)
     return out.reshape(-1)
 

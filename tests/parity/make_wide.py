@@ -35,12 +35,28 @@ RESIZED = {
     "granitemoe": dict(num_local_experts=8, intermediate_size=32),
     "gpt_oss": dict(num_local_experts=8, intermediate_size=32),
     "gpt_oss-mxfp4": dict(head_dim=32, num_local_experts=8),
+    "qwen3_5": dict(linear_key_head_dim=32),
+    "qwen3_5_moe": dict(linear_key_head_dim=32, num_experts=8, moe_intermediate_size=32, shared_expert_intermediate_size=64),
+    "qwen3_next": dict(linear_key_head_dim=32, num_experts=8, moe_intermediate_size=32, shared_expert_intermediate_size=64),
+    "lfm2_moe": dict(num_experts=8, moe_intermediate_size=32),
+    "glm4_moe": dict(n_routed_experts=8, moe_intermediate_size=32),
+    "dots1": dict(n_routed_experts=8, moe_intermediate_size=32),
+    "ernie4_5_moe": dict(moe_num_experts=8, moe_intermediate_size=32),
+    "exaone_moe": dict(num_experts=8, moe_intermediate_size=32),
+    "afmoe": dict(num_experts=8, moe_intermediate_size=32),
+    "minimax_m2": dict(num_local_experts=8, intermediate_size=32),
+    "hunyuan_v1_moe": dict(num_experts=8, intermediate_size=32),
+    "cohere2_moe": dict(num_experts=8, intermediate_size=32, prefix_dense_intermediate_size=96),
+    "phimoe": dict(num_local_experts=8, intermediate_size=32),
+    "baichuan": dict(num_key_value_heads=4),
 }
 MATRICES, GATES = ("experts.gate_up_proj", "experts.down_proj"), {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}
 
 
 def scale_of(name, shape, mean):
     """(factor, offset) of a tensor: large enough that every part of the network affects the logits."""
+    if not shape:  # a constant
+        return 0.0, mean
     if len(shape) >= 2:
         return (1.0 if any(part in name for part in ("embed", "wte", "wpe")) else 2.0) / shape[-1] ** 0.5 / DEVIATION, 0.0
     if name.endswith("bias") or "sink" in name:

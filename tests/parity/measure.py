@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Prints the CPU figures of docs/measurements.md as a Markdown table: sizes, times and memory of SmolLM2 on this machine.
 
-  measure.py BUILD_FOLDER MODEL.gguf [--quick]      (./build.sh measure calls it; run it on a quiet machine)
+  measure.py BUILD_FOLDER MODEL.gguf [--quick] [--save SUBJECT]      (./build.sh measure calls it; run it on a quiet machine)
 
 --quick runs everything once and leaves the demo out: it shows that the script works, its figures mean nothing.
+--save writes them to bench/results/DATE-SUBJECT.json (bench/record.py).
 """
 import json
 import os
@@ -63,6 +64,11 @@ def main():
     print("| what | measured |\n| --- | --- |")
     for what, value in rows:
         print(f"| {what} | {value} |")
+    if "--save" in sys.argv:
+        sys.dont_write_bytecode = True
+        sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+        import record
+        record.save(sys.argv[sys.argv.index("--save") + 1], "./build.sh measure", [(what, "mlxcel", "value", value) for what, value in rows[1:]], rows="figure")
 
 
 main()

@@ -10,6 +10,7 @@ choice of seeds are those of make_fixtures.py.
 import json
 import math
 import pathlib
+import re
 import shutil
 import struct
 import sys
@@ -47,6 +48,11 @@ FIXTURES = {
                                            long_factor=[1.0, 1.5, 3.0, 8.0])),
     "mimo": dict(model_type="mimo", head_dim=16, attention_bias=True, use_sliding_window=True, sliding_window=12, max_window_layers=1,
                  num_nextn_predict_layers=1, tie_word_embeddings=False),
+    "internlm2": dict(model_type="internlm2", bias=False, tie_word_embeddings=False, rope_scaling=dict(type="dynamic", factor=2.0)),
+    "exaone": dict(model_type="exaone", num_layers=2, layer_norm_epsilon=1e-5, activation_function="silu", tie_word_embeddings=False,
+                   rope_scaling=dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                                     original_max_position_embeddings=128)),
+    "baichuan": dict(model_type="baichuan", num_key_value_heads=4, tie_word_embeddings=False),
 }
 
 
@@ -62,14 +68,66 @@ def biases(c):
     """Whether q, k and v, o, and the MLP have a bias."""
     return {"internlm3": lambda: (c["qkv_bias"], c["bias"], c["bias"]),
             "minicpm": lambda: (c.get("attention_bias", False), c.get("attention_bias", False), False),
-            "mimo": lambda: (True, False, False)}[c["model_type"]]()
+            "mimo": lambda: (True, False, False)}.get(c["model_type"], lambda: (False, False, False))()
 
 
 def is_tied(c):
     return c.get("tie_word_embeddings", True)
 
 
+# How files name and fuse the tensors of a Llama: pairs of (part of Llama's name, part of the stored name).
+RENAMED = {
+    "internlm2": [("model.embed_tokens", "model.tok_embeddings"), ("lm_head", "output"), ("self_attn.o_proj", "attention.wo"),
+                  ("mlp.gate_proj", "feed_forward.w1"), ("mlp.up_proj", "feed_forward.w3"), ("mlp.down_proj", "feed_forward.w2"),
+                  ("input_layernorm", "attention_norm"), ("post_attention_layernorm", "ffn_norm")],
+    "exaone": [("model.embed_tokens", "transformer.wte"), ("model.norm", "transformer.ln_f"), ("model.layers", "transformer.h"),
+               ("self_attn.o_proj", "attn.attention.out_proj"), ("self_attn", "attn.attention"), ("mlp.gate_proj", "mlp.c_fc_0"),
+               ("mlp.up_proj", "mlp.c_fc_1"), ("mlp.down_proj", "mlp.c_proj"), ("input_layernorm", "ln_1"), ("post_attention_layernorm", "ln_2")],
+}
+FUSED = {"internlm2": "attention.wqkv.weight", "baichuan": "self_attn.W_pack.weight"}
+
+
+def stored_name(c, name):
+    for ours, theirs in RENAMED.get(c["model_type"], []):
+        name = name.replace(ours, theirs)
+    return name
+
+
+def stored_shapes(c, s):
+    """The shapes of the file's tensors from those of Llama's."""
+    out, heads = {}, c["num_attention_heads"] + 2 * c["num_key_value_heads"]
+    for name, shape in s.items():
+        part = re.match(r"(model\.layers\.\d+\.)self_attn\.[qkv]_proj\.weight$", name)
+        if part and c["model_type"] in FUSED:
+            out[part[1] + FUSED[c["model_type"]]] = (heads * head_dim(c), c["hidden_size"])
+        else:
+            out[stored_name(c, name)] = shape
+    return out
+
+
+def llama_tensors(c, w):
+    """The tensors by Llama's names."""
+    if c["model_type"] not in RENAMED and c["model_type"] not in FUSED:
+        return w
+    d, kv_heads = head_dim(c), c["num_key_value_heads"]
+    shared, out = c["num_attention_heads"] // kv_heads, {name: w[stored_name(c, name)] for name in llama_shapes(c) if stored_name(c, name) in w}
+    for i in range(c["num_hidden_layers"] if c["model_type"] in FUSED else 0):
+        qkv = w[f"model.layers.{i}." + FUSED[c["model_type"]]]
+        if c["model_type"] == "internlm2":  # by KV head: its query heads, k, v
+            qkv = qkv.reshape(kv_heads, shared + 2, d, -1)
+            parts = qkv[:, :shared], qkv[:, shared], qkv[:, shared + 1]
+        else:
+            parts = np.split(qkv, 3)
+        for n, x in zip("qkv", parts):
+            out[f"model.layers.{i}.self_attn.{n}_proj.weight"] = x.reshape(-1, qkv.shape[-1])
+    return out
+
+
 def shapes(c):
+    return stored_shapes(c, llama_shapes(c))
+
+
+def llama_shapes(c):
     hidden, ffn, d = c["hidden_size"], c["intermediate_size"], head_dim(c)
     qkv_bias, o_bias, mlp_bias = biases(c)
     s = {"model.embed_tokens.weight": (VOCAB, hidden), "model.norm.weight": (hidden,)}
@@ -143,6 +201,12 @@ def cos_sin(c, positions):
         most, original = c["max_position_embeddings"], scaling["original_max_position_embeddings"]
         frequencies = frequencies / np.array(scaling["long_factor" if most > original else "short_factor"], np.float32)
         scale = math.sqrt(1 + math.log(most / original) / math.log(original))
+    elif kind == "llama3":
+        factor, low, high = (np.float32(scaling[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+        original = np.float32(scaling["original_max_position_embeddings"])
+        waves = np.float32(2 * math.pi) / frequencies
+        smooth = np.clip((original / waves - low) / (high - low), 0, 1).astype(np.float32)  # 0: slowed, 1: as it is
+        frequencies = (1 - smooth) * frequencies / factor + smooth * frequencies
     else:
         assert kind in ("default", "dynamic") and len(positions) <= c["max_position_embeddings"]
     angles = np.outer(positions, frequencies).astype(np.float32)
@@ -176,6 +240,7 @@ def forward(c, w, ids):
         y = x @ w[name + ".weight"].T
         return y + w[name + ".bias"] if name + ".bias" in w else y
 
+    w = llama_tensors(c, w)
     minicpm, d, eps = c["model_type"] == "minicpm", head_dim(c), c["rms_norm_eps"]
     residual = np.float32(c["scale_depth"] / math.sqrt(c["num_hidden_layers"]) if minicpm else 1)
     cos, sin = cos_sin(c, np.arange(len(ids), dtype=np.float32))

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 
-from kernel_source import source
+from kernel_source import config_header, source
 from weight_layout import Tiles
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -87,7 +87,7 @@ OPS = load_ops()
 # ---- compiling ----
 
 class Builder:
-    """Compiles jobs (file, definitions, architecture) in parallel and keeps the cubins in a folder."""
+    """Compiles jobs (file, definitions, architecture) in parallel and keeps the cubins in a folder. Definitions are lines of compiler/kernel_config.h."""
     def __init__(self, cache, library):
         self.cache = pathlib.Path(cache)
         self.cache.mkdir(parents=True, exist_ok=True)
@@ -117,8 +117,11 @@ class Builder:
         for builtins in folder.glob("libnvrtc-builtins.so.1*"):
             ctypes.CDLL(str(builtins), ctypes.RTLD_GLOBAL)
         nvrtc, program, size = ctypes.CDLL(self.library), ctypes.c_void_p(), ctypes.c_size_t()
-        arguments = ["--std=c++17", f"--gpu-architecture={arch}"] + ["-D" + d for d in definitions] + ["--ptxas-options=-v"]
-        nvrtc.nvrtcCreateProgram(ctypes.byref(program), source(file).encode(), file.encode(), 0, None, None)
+        arguments = ["--std=c++20", f"--gpu-architecture={arch}"] + ["-D" + d for d in definitions if d[0].isupper()] + ["--ptxas-options=-v"]
+        headers = {header.name: header.read_text() for header in [*ROOT.glob("kernels/*.h"), *ROOT.glob("kernels/cuda/*.cuh")]}
+        headers["config.cuh"] = f'#pragma once\n#include "{file.split(".")[0]}_config.cuh"\n' + config_header([d for d in definitions if d[0].islower()])
+        texts = lambda values: (ctypes.c_char_p * len(headers))(*[value.encode() for value in values])
+        nvrtc.nvrtcCreateProgram(ctypes.byref(program), (ROOT / "kernels" / "cuda" / file).read_bytes(), file.encode(), len(headers), texts(headers.values()), texts(headers))
         failed = nvrtc.nvrtcCompileProgram(program, len(arguments), (ctypes.c_char_p * len(arguments))(*[a.encode() for a in arguments]))
         nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
         log = ctypes.create_string_buffer(size.value)
@@ -132,11 +135,10 @@ class Builder:
         return log.value.decode()
 
 
-def weight_definitions(form, m, n, k):
+def format_fields(form):
     if form in ROWS16:
-        return ("NAME=probe", f"M={m}", f"N={n}", f"K={k}", "ROWS16=1", f"DTYPE_{form}=1")
-    bits, numbers, offset, halves, center = Tiles(form).arguments
-    return (f"NAME=probe", f"M={m}", f"N={n}", f"K={k}", f"BITS={bits}", f"NUMBERS={numbers}", f"OFFSET={offset}", f"HALVES={halves}", f"CENTER={center}")
+        return ("bits=16", f"dtype=Dtype::{form}")
+    return tuple(f"{name}={int(value)}" for name, value in zip(("bits", "numbers", "offset", "halves", "center"), Tiles(form).arguments))
 
 
 def shares(end, tile):
@@ -146,9 +148,8 @@ def shares(end, tile):
 
 def linear_job(form, m, n, k, end, tile, arch):
     """One job for all sizes: M, N and K are parameters."""
-    form = tuple(d for d in weight_definitions(form, m, n, k) if d[:2] not in ("M=", "N=", "K="))
-    return ("packed.cu", form + ("SIZES=1", f"WHOLE_RUNS={int(k % 128 == 0)}", f"EPILOGUE={1 if shares(end, tile) else end}", f"BM={tile.m}", f"BN={tile.n}",
-            f"SPLIT={tile.split}", f"STAGES={tile.stages}", f"WARPS={tile.warps}"), arch)
+    macros = ("NAME=probe", "PRODUCT=1", f"EPILOGUE={1 if shares(end, tile) else end}", "MATRICES=1", "MIXTURE=0", "BIAS=0", f"SPLIT={tile.split}")
+    return ("packed.cu", macros + format_fields(form) + (f"whole_runs={int(k % 128 == 0)}", f"bm={tile.m}", f"bn={tile.n}", f"stages={tile.stages}", f"warps={tile.warps}"), arch)
 
 
 def few_for(m, n, k, end, other=None):
@@ -161,12 +162,15 @@ def few_for(m, n, k, end, other=None):
 
 
 def few_job(form, k, end, few, norm, arch):
-    return ("packed.cu", ("NAME=probe", "ROWS16=1", f"DTYPE_{form}=1", "SIZES=1", f"WHOLE_RUNS={int(k % 128 == 0)}", "FEW=1", f"EPILOGUE={end}", *(("NORM_EPS=1e-5f",) if norm else ()),
-            f"GROUPS={few.groups}", f"SPLIT={few.split}", f"TALL={few.tall}", f"ALONG={few.along}", f"DEPTH={few.depth}"), arch)
+    macros = ("NAME=probe", "FEW=1", f"EPILOGUE={end}", f"GAIN={int(norm)}", f"SPLIT={few.split}")
+    return ("packed.cu", macros + format_fields(form) + (f"whole_runs={int(k % 128 == 0)}", "norm_eps=1e-5f", f"groups={few.groups}", f"tall={few.tall}", f"along={few.along}",
+            f"depth={few.depth}"), arch)
 
 
-def cut_job(form, m, k, arch):
-    return ("packed.cu", ("NAME=probe", "SIZES=1", "CUT") + (("ROWS16=1",) if form in ROWS16 else ()), arch)
+def cut_job(form, arch, partials=False):
+    """Splits x; with |partials| its norm, after adding partial sums to it."""
+    macros = ("NAME=probe", "SPLIT_INPUT=1", "MIXTURE=0", f"GAIN={int(partials)}", "LAYERNORM=0", f"PARTIALS={int(partials)}")
+    return ("packed.cu", macros + (("bits=16",) if form in ROWS16 else ()) + ("norm_eps=1e-5f",), arch)
 
 
 def stream_for(m, n, k, other=None):
@@ -180,12 +184,11 @@ def stream_for(m, n, k, other=None):
 
 def gemv_job(form, m, n, k, arch, other=None):
     stream = stream_for(m, n, k, other)
-    return ("packed.cu", weight_definitions(form, m, n, k) + ("GEMV", f"GEMV_GROUPS={stream.groups}", f"GEMV_WARPS={stream.warps}"), arch)
+    return ("packed.cu", ("NAME=probe", "GEMV=1", f"n={n}", f"k={k}") + format_fields(form) + (f"m={m}", f"warps={stream.warps}", f"groups={stream.groups}"), arch)
 
 
 def embed_job(form, m, n, k, arch):
-    form = tuple(d for d in weight_definitions(form, m, n, k) if d[:2] not in ("M=", "N=", "K="))
-    return ("packed.cu", form + ("EMBED", "SIZES=1"), arch)
+    return ("packed.cu", ("NAME=probe", "EMBED=1") + format_fields(form), arch)
 
 
 def tile_for(form, m, n, k, end, arch):
@@ -219,12 +222,12 @@ def attention_pages(case):
 
 def attention_job(case, tile, arch):
     head_dim = case[4]
-    return ("attention_f32.cu", ("NAME=attend", f"HEAD_DIM={head_dim}", f"SCALE={head_dim ** -0.5!r}f", "SINKS=0", "TILES=0", "OUT_16=0", "KV_F32=1", f"QUERIES={tile.queries}",
-            f"STEP={tile.step}", f"SPLIT={tile.split}", f"STAGES={tile.stages}", f"THREADS={tile.threads}"), arch)
+    return ("attention_f32.cu", ("NAME=attend", "SINKS=0", f"SPLIT={tile.split}", f"head_dim={head_dim}", "kv=Dtype::F32", f"scale={head_dim ** -0.5!r}f", f"step={tile.step}",
+            f"queries={tile.queries}", f"stages={tile.stages}", f"threads={tile.threads}"), arch)
 
 
 def append_job(case, arch):
-    return ("attention_f32.cu", ("NAME=append", "APPEND=1", f"HEAD_DIM={case[4]}", "TURN=1", "KV_F32=1"), arch)
+    return ("attention_f32.cu", ("NAME=append", "APPEND=1", "BIAS=0", "HEAD_NORM=0", "TURN=1", f"head_dim={case[4]}", "kv=Dtype::F32"), arch)
 
 
 HEADER_WORDS, TOKEN_COUNT, POOL_PAGES, SLOT_COUNT, SLOT_PAGES, AT_SLOTS, AT_POSITIONS, AT_PAGES = 64, 0, 3, 4, 5, 9, 10, 14  # kernels/step.h
@@ -306,7 +309,7 @@ class Driver:
 
     def cut(self, form, x, parts):
         m, k = x.shape
-        self.launch(cut_job(form, m, k, self.arch), (math.ceil(math.ceil(k / 512) * 64 / 256), (m + 7) // 8 * 8, 1), 256, [x, parts],
+        self.launch(cut_job(form, self.arch), (math.ceil(math.ceil(k / 512) * 64 / 256), (m + 7) // 8 * 8, 1), 256, [x, parts],
                     constants=(m, k))
 
     @functools.lru_cache(None)  # a graph that is being recorded must not copy
@@ -639,7 +642,7 @@ def measure_partial(d, form, m, tiles):
         for tile in tiles:
             y = torch.zeros(tile.split, m, n, device="cuda")
             job = linear_job(form, m, n, k, 4, Tile(tile.m, tile.n, 1, tile.stages, tile.warps), d.arch)
-            norm = (cut_job(form, m, n, d.arch)[0], cut_job(form, m, n, d.arch)[1] + ("NORM_EPS=1e-5f", "PARTIALS"), d.arch)
+            norm = cut_job(form, d.arch, partials=True)
             product = lambda w: d.launch(job, (math.ceil(m / tile.m), math.ceil(n / tile.n), tile.split), 32 * tile.warps, [parts, w, y],
                                          OPS.mlx_quantized_tile_shared_bytes(tile), (m, n, k))
             add = lambda: d.launch(norm, ((m + 7) // 8 * 8, 1, 1), 256, [gain, y, x, out], 0, (m, n, tile.split))
@@ -682,7 +685,7 @@ def compile_jobs(wanted, tiles, attend_tiles, formats, small, sizes, streams):
     for form, m, n, k, end in SMALL_CASES + ([] if small else LINEAR_CASES):
         if "linear" not in wanted or formats and form not in formats:
             continue
-        jobs += [cut_job(form, m, k, "sm_90a"), linear_job(form, m, n, k, end, tile_for(form, m, n, k, end, "sm_90a"), "sm_90a")]
+        jobs += [cut_job(form, "sm_90a"), linear_job(form, m, n, k, end, tile_for(form, m, n, k, end, "sm_90a"), "sm_90a")]
         if "portable" in wanted:
             jobs += [linear_job(form, m, n, k, end, portable_tiles(form, m, n, k, end), arch) for arch in ("sm_80", "sm_89", "sm_90")]
             jobs.append(linear_job(form, m, n, k, end, tile_for(form, m, n, k, end, "sm_90a"), "sm_90"))

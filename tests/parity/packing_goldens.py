@@ -3,7 +3,7 @@
 
     pip install numpy torch transformers && python3 tests/parity/packing_goldens.py
 
-tests/packing_test.c has the same generator, so the file keeps only a digest and the last words of each matrix. Codes are unpacked as the
+tests/models/packing_test.c has the same generator, so the file keeps only a digest and the last words of each matrix. Codes are unpacked as the
 project that owns the format does: bytes (mlx), shifted words (auto-gptq), shifted words in reversed order (AutoAWQ). The arithmetic is f32 on the
 stored scales; mlx.dequantize and the other two round that result to the type of the scales. transformers' convert_moe_packed_tensors dequantizes MXFP4.
 """

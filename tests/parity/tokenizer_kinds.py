@@ -14,6 +14,7 @@ import copy
 import json
 import pathlib
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -32,12 +33,13 @@ BYTES = [f"<0x{b:02X}>" for b in range(256)]
 SPACE = "▁"
 
 
-def corpus(seed):
+def corpus(seed, most):
+    """Random lines and the lines of this tree; every nth of them if there are more than |most|."""
     lines = [line.decode("utf-8", "replace") for line in tokenizer_lines.make_lines(12_000, seed + 1) if len(line) < 2000]
     for path in sorted(TREE.rglob("*")):
         if path.suffix in (".md", ".c", ".h", ".py") and "build" not in path.relative_to(TREE).parts:
             lines += path.read_text(errors="replace").splitlines()
-    return lines
+    return lines[::max(1, len(lines) // most)] if most else lines
 
 
 def trained(model, trainer, pre_tokenizer, lines, normalizer=None):
@@ -215,6 +217,8 @@ def unigram(lines):
 
 
 def wordpiece(lines):
+    # GGUF spells the pieces "##\u2581a" and "a" alike: no piece of several characters may continue a word with U+2581.
+    lines = [line for line in lines if not re.search(rf"\S{SPACE}\S", line)]
     trainer = trainers.WordPieceTrainer(vocab_size=8000, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], show_progress=False)
     base = trained(models.WordPiece(unk_token="[UNK]"), trainer, pre_tokenizers.BertPreTokenizer(), lines, normalizers.BertNormalizer())
     ids = base["model"]["vocab"]
@@ -309,11 +313,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("driver")
     parser.add_argument("--lines", type=int, default=100_000)
+    parser.add_argument("--training", type=int, default=0, help="train with about this many lines (default: all)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="compare only tokenizers whose name contains this")
     parser.add_argument("--keep", help="leave the tokenizers in this folder")
     args = parser.parse_args()
-    lines, training = tokenizer_lines.make_lines(args.lines, args.seed), corpus(args.seed)
+    lines, training = tokenizer_lines.make_lines(args.lines, args.seed), corpus(args.seed, args.training)
     wrong = 0
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(args.keep or temporary)

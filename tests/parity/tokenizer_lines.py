@@ -247,7 +247,7 @@ def compare(driver, name, path, lines, seed):
     theirs = Tokenizer.from_file(str(path))
     size = theirs.get_vocab_size()
     rng = random.Random(seed)
-    random_ids = [[rng.randrange(size + 20) for _ in range(rng.randint(0, 40))] for _ in range(5000)]
+    random_ids = [[rng.randrange(size + 20) for _ in range(rng.randint(0, 40))] for _ in range(min(5000, len(lines)))]
     requests = [(line, n & 1) for n, line in enumerate(lines)] + [(" ".join(map(str, ids)).encode(), 2) for ids in random_ids]
     answers, times = run_driver(driver, str(path), requests)
     wrong = tokens = 0

@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
-"""Writes tokenizer/unicode_tables.h: how the `tokenizers` package treats single characters.
+"""Writes unicode/tables.c: how Python's str, the `tokenizers` package and terminals treat single characters.
 
-  unicode_tables.py > tokenizer/unicode_tables.h
-  unicode_tables.py GRAPHEMES > tokenizer/grapheme_table.h
+  unicode_tables.py [GRAPHEMES] > new.c && mv new.c unicode/tables.c
 
-The package mixes tables of several Unicode versions (normalization 9.0, categories 8.0, lower case of its Rust compiler), so the
-script asks the package itself, character by character. Python's unicodedata adds the canonical pair of a character and the number of its
-combining class, which the package does not expose. Both are fixed once a character is assigned, and every result is checked against the
-package. Needs: pip install tokenizers
-GRAPHEMES is src/tables.rs of the crate unicode-segmentation 1.13.3, which the package uses to find graphemes: the properties
-Grapheme_Cluster_Break and Indic_Conjunct_Break of Unicode 17.
+It needs Python with Unicode 14 (3.11) and `pip install tokenizers`. Three sources:
+
+- Python's str is asked, character by character.
+- The package mixes tables of several Unicode versions (normalization 9.0, categories 8.0, lower case of its Rust compiler), so the script
+  asks the package itself. Python's unicodedata adds the canonical pair of a character and the number of its combining class, which the
+  package does not expose. Both are fixed once a character is assigned, and every result is checked against the package.
+- GRAPHEMES is src/tables.rs of the crate unicode-segmentation 1.13.3, which the package uses to find graphemes: the properties
+  Grapheme_Cluster_Break and Indic_Conjunct_Break of Unicode 17. Without it, the rows of the present unicode/tables.c are kept.
+
+Columns of a terminal are from unicodedata: marks, format characters (except the soft hyphen) and the later parts of Hangul syllables take
+none. East Asian wide and full-width characters take two, as in wcwidth of common terminals.
 """
 import pathlib
 import re
@@ -19,6 +23,8 @@ import unicodedata
 import tokenizers
 from tokenizers import normalizers, pre_tokenizers
 
+UNICODE = "14.0.0"  # of Python's tables
+HERE = pathlib.Path(__file__).resolve().parent
 CODES = [c for c in range(0x110000) if not 0xd800 <= c < 0xe000]
 nfd, nfc, nfkd = normalizers.NFD().normalize_str, normalizers.NFC().normalize_str, normalizers.NFKD().normalize_str
 lower = normalizers.Lowercase().normalize_str
@@ -75,7 +81,7 @@ def literal(text):
 
 
 def write_text(name, comment, entries):
-    print(f"\n// {comment}\nstatic const char {name}[] =")
+    print(f"\n// {comment}\nconst char {name}_text[] =")
     line = ""
     for kind, character, parts in entries:
         line += literal(kind + character + parts)
@@ -83,6 +89,7 @@ def write_text(name, comment, entries):
             print(f'    "{line}"')
             line = ""
     print(f'    "{line}";')
+    print(f"const size_t {name}_length = sizeof {name}_text - 1;")
 
 
 def ranges_of(values):
@@ -98,8 +105,8 @@ def ranges_of(values):
     return runs
 
 
-def write_rows(name, comment, type_name, rows):
-    print(f"\n// {comment}\nstatic const {type_name} {name}[] = {{")
+def write_rows(name, comment, row_type, table_type, rows, more=""):
+    print(f"\n// {comment}\nstatic const {row_type} {name}_rows[] = {{")
     line = "   "
     for row in rows:
         item = " {" + ", ".join(f"{v:#x}" if i < 2 else str(v) for i, v in enumerate(row)) + "},"
@@ -107,23 +114,35 @@ def write_rows(name, comment, type_name, rows):
             print(line)
             line = "   "
         line += item
-    print(line + "\n};")
+    print(f"{line}\n}};\nconst {table_type} {name} = {{{name}_rows, {len(rows)}{more}}};")
 
 
-def lower_rows():
-    """(first, last, step, offset); the code handles U+0130, the only one that becomes two characters."""
-    assert lower("\u0130") == "i\u0307"
-    rows = []
+def write_case(name, comment, change):
+    """Ranges with a constant distance to the other case (step 1 or 2), and the characters that map to several."""
+    rows, special = [], []
     for code in CODES:
-        if lower(chr(code)) == chr(code) or code == 0x130:
+        text = change(chr(code))
+        if text == chr(code):
             continue
-        delta = ord(lower(chr(code))) - code
-        if rows and rows[-1][3] == delta and rows[-1][2] in (0, code - rows[-1][1]) and code - rows[-1][1] <= 2:
-            rows[-1][2] = code - rows[-1][1]
-            rows[-1][1] = code
+        if len(text) > 1:
+            special.append((code, text))
+            continue
+        delta = ord(text) - code
+        last = rows[-1] if rows else None
+        if last and last[3] == delta and last[2] in (0, code - last[1]) and code - last[1] <= 2:
+            last[2] = code - last[1]
+            last[1] = code
         else:
             rows.append([code, code, 0, delta])
-    return [(a, b, step or 1, delta) for a, b, step, delta in rows]
+    more = ", NULL, 0"
+    if special:
+        print(f"\nstatic const mlx_case_special_t {name}_special[] = {{")
+        cells = ['{0x%x, "%s"},' % (code, "".join(f"\\x{b:02x}" for b in text.encode())) for code, text in special]
+        for i in range(0, len(cells), 4):
+            print("    " + " ".join(cells[i:i + 4]))
+        print("};")
+        more = f", {name}_special, {len(special)}"
+    write_rows(name, comment, "mlx_range_case_t", "mlx_case_table_t", [(a, b, step or 1, delta) for a, b, step, delta in rows], more)
 
 
 def grapheme_rows(path):
@@ -141,41 +160,73 @@ def grapheme_rows(path):
     extends = {c for first, last in extend for c in range(int(first, 16), int(last, 16) + 1)}
     assert extends == {c for c, name in found.items() if name in ("Extend", "ZWJ") and c != 0x200c} - linkers  # the code relies on it
     found.update((c, "Linker") for c in linkers)
-    return [(a, b, "GRAPHEME_" + name.replace("InCB_", "").upper()) for a, b, name in ranges_of(sorted(found.items()))]
+    return [(a, b, "MLX_GRAPHEME_" + name.replace("InCB_", "").upper()) for a, b, name in ranges_of(sorted(found.items()))]
+
+
+def kept_graphemes():
+    """The rows of the present table."""
+    text = (HERE.parents[1] / "unicode/tables.c").read_text()
+    rows = text[text.index("mlx_grapheme_classes_rows[]"):text.index("const mlx_range_values_t mlx_grapheme_classes ")]
+    return [(int(a, 16), int(b, 16), name) for a, b, name in re.findall(r"\{(\w+), (\w+), (\w+)\}", rows)]
 
 
 def write_set(name, comment, belongs):
-    write_rows(name, comment, "range_t", [r[:2] for r in ranges_of((c, True if belongs(chr(c)) else None) for c in CODES)])
+    write_rows(name, comment, "mlx_range_t", "mlx_ranges_t", [r[:2] for r in ranges_of((c, True if belongs(chr(c)) else None) for c in CODES)])
 
 
-def write_graphemes(path):
-    print("// Generated by tests/parity/unicode_tables.py from unicode-segmentation 1.13.3 (Unicode 17); do not edit.")
-    write_rows("grapheme_ranges", "The grapheme class of each character. Precomposed Hangul syllables are computed in charsmap.c.", "grapheme_range_t",
-               grapheme_rows(path))
+def columns(char):
+    code = ord(char)
+    if code < 0x80:
+        return 1
+    if code != 0xad and (unicodedata.category(char) in ("Mn", "Me", "Cf") or 0x1160 <= code <= 0x11ff):
+        return 0
+    if unicodedata.category(char) == "Cn" and not 0x20000 <= code <= 0x3fffd:
+        return 1  # unassigned; older Pythons call it F. These planes will hold only ideographs
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def write_python():
+    for name in ("lower", "upper", "title"):
+        write_case("mlx_python_" + name, f"str.{name}().", getattr(str, name))
+    write_set("mlx_python_cased", "Letters with a case: str.title() writes the letters after them in lower case.",
+              lambda c: (c + "Σ").lower().endswith("ς"))
+    write_set("mlx_python_case_ignorable", "Characters that the rule of the final sigma skips (Case_Ignorable).",
+              lambda c: ("A" + c + "Σ").lower().endswith("ς") and not (c + "Σ").lower().endswith("ς"))
+    write_set("mlx_python_unprintable", "Not str.isprintable(): characters that repr() escapes.", lambda c: not c.isprintable())
+    write_set("mlx_python_spaces", "str.isspace().", str.isspace)
+    for name in ("alpha", "decimal", "digit", "numeric"):
+        write_set(f"mlx_python_{name}s", f"str.is{name}().", getattr(str, "is" + name))
+
+
+def write_tokenizers():
+    canonical, compatible = list(canonical_entries()), list(compatible_entries())
+    print(f"\n_Static_assert(MLX_CANONICAL_COUNT == {len(canonical)}, \"unicode/tables.h\");")
+    print(f"_Static_assert(MLX_COMPOSITION_COUNT == {sum(kind == '+' for kind, _, _ in canonical)}, \"unicode/tables.h\");")
+    print(f"_Static_assert(MLX_COMPATIBLE_COUNT == {len(compatible)}, \"unicode/tables.h\");")
+    write_text("mlx_canonical", "See tables.h.", canonical)
+    write_text("mlx_compatible", "See tables.h.", compatible)
+    write_rows("mlx_combining_classes", "Canonical combining classes that are not 0.", "mlx_range_value_t", "mlx_range_values_t",
+               ranges_of((c, combining_class(c) or None) for c in CODES))
+    write_case("mlx_hf_lower", "The package's Lowercase.", lower)
+    write_set("mlx_hf_marks", "Marks, which StripAccents removes.", lambda c: strip_marks(c) == "")
+    write_set("mlx_hf_nonspacing", "Nonspacing marks, which BertNormalizer removes.", lambda c: nfd(c) == c and strip_accents(c) == "")
+    write_set("mlx_hf_controls", "Characters that BertNormalizer's clean_text removes.", lambda c: clean(c) == "")
+    write_set("mlx_hf_punctuation", "Punctuation, for BertPreTokenizer and Punctuation.",
+              lambda c: [p for p, _ in bert_pieces(f"a{c}a")] == ["a", c, "a"])
 
 
 def main():
-    if len(sys.argv) > 1:
-        return write_graphemes(sys.argv[1])
-    print(f"// Generated by tests/parity/unicode_tables.py from tokenizers {tokenizers.__version__} and the unicodedata of Unicode"
-          f" {unicodedata.unidata_version}; do\n"
-          "// not edit. The package normalizes by Unicode 9.0, and has the categories of 8.0 and the lower case of its Rust\n"
-          "// compiler.")
-    canonical, compatible = list(canonical_entries()), list(compatible_entries())
-    print(f"\nenum {{ CANONICAL_COUNT = {len(canonical)}, COMPOSITION_COUNT = {sum(kind == '+' for kind, _, _ in canonical)}, "
-          f"COMPATIBLE_COUNT = {len(compatible)} }};")
-    write_text("canonical_text", "Entries: '+' or '-', a character, its decomposition in one step. '+': the composition is allowed too.",
-               canonical)
-    write_text("compatible_text", "Entries: a tab, a character, its full compatibility decomposition.", compatible)
-    write_rows("combining_classes", "Canonical combining classes that are not 0.", "class_range_t",
-               ranges_of((c, combining_class(c) or None) for c in CODES))
-    write_rows("lower_ranges", "Lower case: first, last, step, offset to add.", "lower_range_t", lower_rows())
-    write_set("mark_ranges", "Marks, which StripAccents removes.", lambda c: strip_marks(c) == "")
-    write_set("nonspacing_ranges", "Nonspacing marks, which BertNormalizer removes.",
-              lambda c: nfd(c) == c and strip_accents(c) == "")
-    write_set("control_ranges", "Characters that BertNormalizer's clean_text removes.", lambda c: clean(c) == "")
-    write_set("punctuation_ranges", "Punctuation, for BertPreTokenizer and Punctuation.",
-              lambda c: [p for p, _ in bert_pieces(f"a{c}a")] == ["a", c, "a"])
+    if unicodedata.unidata_version != UNICODE:
+        sys.exit("unicode_tables.py: this Python has Unicode %s; the tables are those of %s: use Python 3.11" % (unicodedata.unidata_version, UNICODE))
+    graphemes = grapheme_rows(sys.argv[1]) if len(sys.argv) > 1 else kept_graphemes()
+    print(f"// Written by tests/parity/unicode_tables.py from tokenizers {tokenizers.__version__}, unicode-segmentation 1.13.3 and Unicode {UNICODE}; do not edit.")
+    print('#include "unicode/tables.h"')
+    write_python()
+    write_tokenizers()
+    write_rows("mlx_grapheme_classes", "The grapheme class of each character, without those of precomposed Hangul syllables.", "mlx_range_value_t",
+               "mlx_range_values_t", graphemes)
+    write_set("mlx_zero_columns", "Characters that take no column of a terminal.", lambda c: columns(c) == 0)
+    write_set("mlx_two_columns", "Characters that take two columns.", lambda c: columns(c) == 2)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,9 @@
 """Where the decode kernel finds each weight of a network, as weights.irpa stores it. Needs no package."""
 import math
+import pathlib
+import re
+
+TABLES = pathlib.Path(__file__).resolve().parents[2] / "kernels" / "decode_tables.h"
 
 SHAPES = {  # hidden, ffn, heads, KV heads, head_dim, layers, vocabulary, theta, tied
     "llama-1b": (2048, 8192, 32, 8, 64, 16, 128256, 500000.0, True),      # Llama-3.2-1B, without its rope scaling
@@ -83,20 +87,25 @@ class Layout:
             return self.second
         return self.tiles and self.tiles[-1 if name in ("EMBED", "HEAD") else 0]
 
-    def definitions(self):
-        for name in ("QKV", "O", "GATE", "DOWN", "HEAD", "EMBED") if self.tiles else ():
-            yield f"{name}_TILES=" + ",".join(map(str, self.tiles_of(name, 1).arguments))
-        if self.second:
-            yield from (f"{role}_TILES_2=" + ",".join(map(str, self.second.arguments)) for role in ("QKV", "DOWN"))
-            yield "SECOND_FORMATS=" + ",".join(str(0 if layer % 2 else 4 + 32) for layer in range(self.layers))
-            names = [name for name in self.dims if (name, 1) in self.at]
-            yield f"LAYER_WEIGHTS={len(names)}"
-            yield from (f"{name}_NTH={nth}" for nth, name in enumerate(names))
-            yield "LAYER_OFFSETS=" + ",".join(f"{self.at[name, layer]}ull" for layer in range(self.layers) for name in names)
-        if self.tiles:
-            yield "PACKED=1"
-            yield f"OFFSETS={max(tiles.offset for tiles in self.tiles + [self.second or self.tiles[0]])}"
-        for name in self.dims:
+    def lines(self):
+        """Fields of kernels/cuda/decode_config.cuh, in its order."""
+        names = [name for name in re.findall(r"X\((\w+), \w+, [01]\)", TABLES.read_text().split("MLX_DECODE_ROLE_TABLE")[0]) if name in self.dims]
+        layered = [name for name in names if (name, 1) in self.at]
+        for name in names:
             first = self.at[name, 0]
-            yield f"{name}_AT={first}ull"
-            yield f"{name}_STEP={self.at.get((name, 1), first) - first}ull"
+            nth = f",.nth={layered.index(name)}" if self.second and name in layered else ""
+            yield f"{name.lower()}={{.at={first}ull,.step={self.at.get((name, 1), first) - first}ull{nth}}}"
+        if not self.tiles:
+            return
+        for name in ("QKV", "O", "GATE", "DOWN", "HEAD", "EMBED"):
+            yield f"{name.lower()}_tiles={{" + ",".join(map(str, self.tiles_of(name, 1).arguments)) + "}"
+            if self.second and name in ("QKV", "DOWN"):
+                yield f"{name.lower()}_tiles_2={{" + ",".join(map(str, self.second.arguments)) + "}"
+        yield "packed=1"
+        yield f"offsets={int(max(tiles.offset for tiles in self.tiles + [self.second or self.tiles[0]]) > 0)}"
+        if self.second:
+            yield "second_formats=1"
+            yield "second_formats:u8=" + ",".join(str(0 if layer % 2 else 4 + 32) for layer in range(self.layers))
+            yield f"layer_weights={len(layered)}"
+            yield "layer_offsets:u64=" + ",".join(f"{self.at[name, layer]}ull" for layer in range(self.layers) for name in layered)
+

@@ -1,4 +1,4 @@
-"""Weights of the fixtures in tests/fixtures/wide, generated from a seed. tests/wide_fixtures.h has the same generator in C. Needs numpy only.
+"""Weights of the fixtures in tests/fixtures/wide, generated from a seed. tests/support/wide_fixtures.h has the same generator in C. Needs numpy only.
 
 A fixture is one JSON file: the model's config, a seed and a list of tensors, each [name, dtype, shape, factor, offset]. Element i of tensor t is made
 from z, output i of splitmix64 that starts at seed * 2^48 + t * 2^32:

@@ -1,4 +1,4 @@
-// Programs of others that tests/oci_peers.py holds us against, pinned; go.sum has their checksums.
+// Programs of others that tests/transfer/oci_peers.py holds us against, pinned; go.sum has their checksums.
 module mlxcel/tests/peers
 
 go 1.25.0

@@ -1,0 +1,25 @@
+// Attention: the configuration of an image of attention.cu or attention_f32.cu. compiler/lower_cuda.c sets
+// the fields in this order.
+#pragma once
+
+#include "config_types.cuh"
+
+struct Config {
+  int head_dim = 64;      // multiple of 8, up to 256
+  Dtype kv = Dtype::F32;  // of the pool
+  // append
+  int rotary = 0;           // numbers of a head that RoPE rotates; 0: all
+  bool adjacent = false;    // RoPE pairs number 2i with 2i + 1, not i with i + rotary / 2
+  float head_norm_eps = 0;  // of the norms of q and k, with HEAD_NORM
+  // attend
+  float scale = 1;          // of the scores, positive
+  float softcap = 0;        // of the scores; 0: none
+  bool long_tiles = false;  // of |placed|: the long tiles, not the short ones
+  // attend of attention.cu
+  int wq = 4, wk = 1, keys = 32;
+  // attend of attention_f32.cu
+  int step = 32, queries = 16, stages = 1, threads = 128;
+  bool out_16 = false;  // the result has the 16-bit type of the pool
+};
+
+struct NoTables {};

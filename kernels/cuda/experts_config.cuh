@@ -1,0 +1,16 @@
+// Mixture of experts: the configuration of an image of experts.cu. compiler/lower_cuda_experts.c sets the
+// fields in this order.
+#pragma once
+
+#include "config_types.cuh"
+
+struct Config {
+  int experts = 8, used = 2;  // of a layer, at most 1024; of a token, at most 32
+  bool sum_to_one = false;    // ROUTE: the weights of the used experts add up to 1
+  bool sigmoid = false;       // ROUTE: see experts_weigh.cuh
+  float sum_eps = 0, weight_scale = 1;
+  int tile = 16;     // GROUP, COMBINE: tokens of a tile
+  int n = 4, k = 4;  // COMBINE: columns; SCORES: rows and columns of the matrix
+};
+
+struct NoTables {};

@@ -1,0 +1,80 @@
+// Mixture of experts: the experts of a token if their weights are more than a softmax. Fields of the
+// configuration: sigmoid, sum_eps and weight_scale; with the macro CORRECTION, the experts are chosen by
+// their weights plus a correction. mlx_op_experts in graph/ops.h defines the result.
+#pragma once
+
+#include "experts_choose.cuh"
+
+#ifndef CORRECTION
+#define CORRECTION 0
+#endif
+
+constexpr bool PLAIN_SOFTMAX =
+    !config.sigmoid && !CORRECTION && config.sum_eps == 0 && config.weight_scale == 1;
+
+// Replaces the scores of this lane's experts by their weights.
+__device__ __forceinline__ void weigh(float (&weights)[PER]) {
+  if constexpr (config.sigmoid) {
+#pragma unroll
+    for (int i = 0; i < PER; i++) weights[i] = 1 / (1 + expf(-weights[i]));
+  } else {
+    const int lane = threadIdx.x % 32;
+    u32 peak_key = 0;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < PER; i++)
+      if (lane + i * 32 < EXPERTS) peak_key = max(peak_key, key_of(weights[i]));
+    const float peak = value_of(__reduce_max_sync(~0u, peak_key));
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+      weights[i] = lane + i * 32 < EXPERTS ? expf(weights[i] - peak) : 0;
+      sum += weights[i];
+    }
+#pragma unroll
+    for (int i = 16; i; i /= 2) sum += __shfl_xor_sync(~0u, sum, i);
+#pragma unroll
+    for (int i = 0; i < PER; i++) weights[i] /= sum;
+  }
+}
+
+// Loads the weights of this lane's experts, and the keys of their choice.
+__device__ __forceinline__ void load_weights(float (&weights)[PER], u32 (&keys)[PER], const float *scores,
+                                             const float *correction) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < PER; i++) {
+    weights[i] = lane + i * 32 < EXPERTS ? load_score(scores + lane + i * 32) : 0;
+    keys[i] = lane + i * 32 < EXPERTS ? key_of(weights[i]) : 0;
+  }
+  weigh(weights);
+  if constexpr (CORRECTION) {
+#pragma unroll
+    for (int i = 0; i < PER; i++)
+      if (lane + i * 32 < EXPERTS) keys[i] = key_of(weights[i] + correction[lane + i * 32]);
+  }
+}
+
+// The first |count| experts, USED at most. |correction|: [EXPERTS], with CORRECTION.
+__device__ __forceinline__ Choice choose_weighed(const float *scores, const float *correction, int count) {
+  if constexpr (PLAIN_SOFTMAX) {
+    return choose(scores, count);
+  } else {
+    float weights[PER], total = 0;
+    u32 keys[PER], best_key;
+    Choice mine = {-1, 0};
+    load_weights(weights, keys, scores, correction);
+    for (int nth = 0; nth < count; nth++) {
+      const int best = best_of_warp(keys, &best_key);
+      float its = 0;
+#pragma unroll
+      for (int i = 0; i < PER; i++)
+        if (best == (int)threadIdx.x % 32 + i * 32) its = weights[i], keys[i] = 0;
+      its = __shfl_sync(~0u, its, best % 32);
+      total += its;
+      if (threadIdx.x % 32 == nth) mine = {best, its};
+    }
+    if (SUM_TO_ONE) mine.weight /= total + config.sum_eps;
+    mine.weight *= config.weight_scale;
+    return mine;
+  }
+}

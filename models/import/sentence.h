@@ -1,0 +1,25 @@
+// The settings of an embedding model: how its vectors are made and compared. A sentence-transformers
+// directory has them in modules.json and the files that it names, a GGUF file as pooling_type.
+#ifndef MLXCEL_MODELS_IMPORT_SENTENCE_H_
+#define MLXCEL_MODELS_IMPORT_SENTENCE_H_
+
+#include "models/config.h"
+#include "models/import/source.h"
+
+#define MLX_SENTENCE_PROMPT 1024  // bytes of a prompt, with its NUL
+
+typedef struct mlx_sentence {
+  bool found;             // the model has such settings; else they are defaults
+  mlx_pooling_t pooling;  // mean by default
+  bool normalize;         // vectors get the Euclidean norm 1; true by default
+  size_t dense_count;     // layers of the pooled vector
+  int64_t dense_width[MLX_MAX_DENSE];
+  bool skips_prompts;  // the pooling leaves out the tokens of prompts
+  int64_t max_tokens;  // longer texts are truncated; 0: not given
+  char query[MLX_SENTENCE_PROMPT], document[MLX_SENTENCE_PROMPT];  // put before a text; may be empty
+} mlx_sentence_t;
+
+// Refuses settings that would change the vectors and are not supported: other modules, several poolings.
+mlx_status_t mlx_sentence_read(const mlx_source_t *source, mlx_sentence_t *out) MLX_MUST_USE;
+
+#endif  // MLXCEL_MODELS_IMPORT_SENTENCE_H_

@@ -1,0 +1,21 @@
+// Locate: what the name of a model means. A name is a path, hf:ORG/NAME, oci://HOST/NAME:TAG, the URL of a
+// GGUF file, a short name (transfer/short_names.h) or the name of a stored model (open/stored_models.h).
+#ifndef MLXCEL_OPEN_LOCATE_H_
+#define MLXCEL_OPEN_LOCATE_H_
+
+#include "base/report.h"
+
+// The path of the model |name|: |name| itself if it exists, else its local copy, which is pulled if there is
+// none. Another name is an error with similar names. A missing path, such as "dir/x.gguf", is returned as it
+// is. |report| may be NULL. Release with mlx_free.
+mlx_status_t mlx_locate(const char *name, const mlx_report_t *report, char **out_path) MLX_MUST_USE;
+
+// The same among the models that are stored in the cache: pulls nothing, and looks at no other path.
+// *|out_path| is NULL if there is none. |model| may also be ORG/NAME[:QUANT] of a hub, and may end with
+// ":latest".
+mlx_status_t mlx_locate_stored(const char *model, char **out_path) MLX_MUST_USE;
+
+// True if |word| can only be a model: a path, a reference, a short name or a stored model. Uses no network.
+bool mlx_is_model_name(const char *word);
+
+#endif  // MLXCEL_OPEN_LOCATE_H_

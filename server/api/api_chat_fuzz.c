@@ -1,0 +1,7 @@
+// Fuzz target: the body of a request to mlx_api_chat.
+#include "server/api/api_fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  fuzz_api(&mlx_api_chat, data, size);
+  return 0;
+}

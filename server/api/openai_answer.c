@@ -1,0 +1,249 @@
+// Common parts of the answers of OpenAI's endpoints.
+#include "server/api/openai_answer.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+// ----------------------------------------------------------------------------------------------------------
+// Errors
+
+void mlx_openai_put_error(const mlx_api_error_t *error, mlx_text_t *out) {
+  const bool too_long = !strcmp(error->type, "exceed_context_size_error");
+  mlx_json_writer_t json = {.out = out};
+  mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+  mlx_json_begin_object(&json, "error", MLX_JSON_COMPACT);
+  mlx_json_put_text(&json, "message", error->message);
+  mlx_json_put_text(&json, "type", error->type);
+  mlx_json_put_text(&json, "param", error->param);
+  mlx_json_put_text(&json, "code", !error->code && too_long ? "context_length_exceeded" : error->code);
+  if (too_long) {
+    mlx_json_put_int(&json, "n_prompt_tokens", error->prompt_tokens);
+    mlx_json_put_int(&json, "n_ctx", error->context);
+  }
+  mlx_json_end(&json);
+  mlx_json_end(&json);
+}
+
+void mlx_openai_put_stream_error(const mlx_api_error_t *error, mlx_text_t *out) {
+  mlx_text_puts(out, "data: ");
+  mlx_openai_put_error(error, out);
+  mlx_text_puts(out, "\n\ndata: [DONE]\n\n");
+}
+
+const char *mlx_openai_finish_reason(mlx_finish_reason_t finish, bool has_tool_calls) {
+  switch (finish) {
+    case MLX_FINISH_LENGTH:
+    case MLX_FINISH_CONTEXT: return "length";
+    case MLX_FINISH_ERROR: return "error";
+    default: return has_tool_calls ? "tool_calls" : "stop";
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Usage
+
+static void put_usage(mlx_json_writer_t *json, const mlx_answer_t *a) {
+  mlx_json_begin_object(json, "usage", MLX_JSON_COMPACT);
+  mlx_json_put_int(json, "prompt_tokens", a->prompt_tokens);
+  mlx_json_put_int(json, "completion_tokens", a->output_tokens);
+  mlx_json_put_int(json, "total_tokens", a->prompt_tokens + a->output_tokens);
+  mlx_json_begin_object(json, "prompt_tokens_details", MLX_JSON_COMPACT);
+  mlx_json_put_int(json, "cached_tokens", a->cached_tokens);
+  mlx_json_end(json);
+  mlx_json_begin_object(json, "completion_tokens_details", MLX_JSON_COMPACT);
+  mlx_json_put_int(json, "reasoning_tokens", a->reasoning_tokens);
+  mlx_json_end(json);
+  mlx_json_end(json);
+}
+
+// |keys|: of the number of tokens, its milliseconds, milliseconds per token and tokens per second.
+static void put_rate(mlx_json_writer_t *json, const char *const keys[4], int64_t tokens, double seconds) {
+  const double milliseconds = seconds * 1000;
+  mlx_json_put_int(json, keys[0], tokens);
+  mlx_json_put_number(json, keys[1], "%.3f", milliseconds);
+  mlx_json_put_number(json, keys[2], "%.3f", tokens > 0 ? milliseconds / (double)tokens : 0);
+  mlx_json_put_number(json, keys[3], "%.3f", seconds > 0 ? (double)tokens / seconds : 0);
+}
+
+void mlx_openai_put_timings(mlx_json_writer_t *json, const mlx_answer_t *a) {
+  static const char *const prompt[] = {"prompt_n", "prompt_ms", "prompt_per_token_ms", "prompt_per_second"};
+  static const char *const predicted[] = {"predicted_n", "predicted_ms", "predicted_per_token_ms",
+                                          "predicted_per_second"};
+  mlx_json_begin_object(json, "timings", MLX_JSON_COMPACT);
+  mlx_json_put_int(json, "cache_n", a->cached_tokens);
+  put_rate(json, prompt, a->prompt_tokens - a->cached_tokens, a->prompt_seconds);
+  put_rate(json, predicted, a->output_tokens, a->decode_seconds);
+  mlx_json_end(json);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Log-probabilities
+
+static bool is_text(const mlx_answer_logprob_t *token) {
+  for (size_t i = 0; i < token->length;) {
+    const int n = mlx_utf8_length(token->bytes + i, token->length - i);
+    if (n <= 0) return false;
+    i += (size_t)n;
+  }
+  return true;
+}
+
+// The text of a token, in the token or in |scratch|.
+static const char *token_text(const mlx_answer_logprob_t *token, mlx_text_t *scratch, size_t *out_length) {
+  *out_length = token->length;
+  if (is_text(token)) return token->bytes;
+  mlx_text_puts(scratch, "bytes:");
+  for (size_t i = 0; i < token->length; ++i)
+    mlx_text_printf(scratch, "\\x%02x", (unsigned)(unsigned char)token->bytes[i]);
+  *out_length = scratch->length;
+  return scratch->data ? scratch->data : "";
+}
+
+void mlx_openai_put_token(mlx_json_writer_t *json, const char *key, const mlx_answer_logprob_t *token) {
+  mlx_text_t scratch = {0};
+  size_t length;
+  const char *text = token_text(token, &scratch, &length);
+  mlx_json_put_bytes(json, key, text, length);
+  json->out->failed |= scratch.failed;
+  mlx_text_clear(&scratch);
+}
+
+static void append_logprob(double logprob, mlx_text_t *out) {
+  mlx_text_json_number(out, "%.9g", isfinite(logprob) ? logprob : -9999);
+}
+
+void mlx_openai_put_token_logprob(mlx_json_writer_t *json, const mlx_answer_logprob_t *token) {
+  mlx_text_t scratch = {0};
+  size_t length;
+  const char *text = token_text(token, &scratch, &length);
+  append_logprob(token->logprob, mlx_json_put_member(json, text, length));
+  json->out->failed |= scratch.failed;
+  mlx_text_clear(&scratch);
+}
+
+void mlx_openai_put_logprob(mlx_json_writer_t *json, const char *key, double logprob) {
+  append_logprob(logprob, mlx_json_put_value(json, key));
+}
+
+// Begins the object of a token.
+static void begin_entry(mlx_json_writer_t *json, const mlx_answer_logprob_t *token) {
+  mlx_json_begin_object(json, NULL, MLX_JSON_COMPACT);
+  mlx_openai_put_token(json, "token", token);
+  mlx_json_put_int(json, "id", token->id);
+  mlx_openai_put_logprob(json, "logprob", token->logprob);
+  mlx_json_begin_list(json, "bytes", MLX_JSON_COMPACT);
+  for (size_t i = 0; i < token->length; ++i) mlx_json_put_uint(json, NULL, (unsigned char)token->bytes[i]);
+  mlx_json_end(json);
+}
+
+void mlx_openai_put_logprobs(mlx_json_writer_t *json, const char *key, const mlx_answer_token_t *tokens,
+                             size_t count) {
+  mlx_json_begin_list(json, key, MLX_JSON_COMPACT);
+  for (size_t i = 0; i < count; ++i) {
+    begin_entry(json, &tokens[i].chosen);
+    mlx_json_begin_list(json, "top_logprobs", MLX_JSON_COMPACT);
+    for (size_t k = 0; k < tokens[i].top_count; ++k) {
+      begin_entry(json, &tokens[i].top[k]);
+      mlx_json_end(json);
+    }
+    mlx_json_end(json);
+    mlx_json_end(json);
+  }
+  mlx_json_end(json);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Completions
+
+void mlx_openai_put_head(mlx_json_writer_t *json, const mlx_answer_t *answer, const char *prefix,
+                         const char *object) {
+  mlx_json_begin_object(json, NULL, MLX_JSON_COMPACT);
+  mlx_json_put_format(json, "id", "%s-%s", prefix, answer->id);
+  mlx_json_put_text(json, "object", object);
+  mlx_json_put_int(json, "created", answer->created);
+  mlx_json_put_text(json, "model", answer->model);
+  mlx_json_put_text(json, "system_fingerprint", "mlxcel");
+  mlx_json_begin_list(json, "choices", MLX_JSON_COMPACT);
+}
+
+void mlx_openai_put_tail(mlx_json_writer_t *json, const mlx_answer_t *answer) {
+  mlx_json_end(json);
+  mlx_openai_put_usage_and_timings(json, answer);
+}
+
+void mlx_openai_put_usage_and_timings(mlx_json_writer_t *json, const mlx_answer_t *answer) {
+  put_usage(json, answer);
+  mlx_openai_put_timings(json, answer);
+  mlx_json_end(json);
+}
+
+void mlx_openai_begin_chunk(const mlx_openai_chunks_t *chunks, mlx_json_writer_t *json) {
+  mlx_text_puts(json->out, "data: ");
+  mlx_openai_put_head(json, chunks->answer, chunks->prefix, chunks->object);
+}
+
+void mlx_openai_end_chunk(const mlx_openai_chunks_t *chunks, mlx_json_writer_t *json) {
+  mlx_json_end(json);
+  if (chunks->include_usage) mlx_json_put_null(json, "usage");
+  mlx_json_end(json);
+  mlx_text_puts(json->out, "\n\n");
+}
+
+void mlx_openai_chunks_clear(mlx_openai_chunks_t *chunks) { mlx_free(chunks->last_ids); }
+
+static void put_finished(mlx_json_writer_t *json, const mlx_openai_chunks_t *chunks,
+                         const mlx_openai_end_t *end) {
+  mlx_json_begin_object(json, NULL, MLX_JSON_COMPACT);
+  mlx_json_put_uint(json, "index", end->choice);
+  mlx_json_put_raw(json, end->key, end->content, strlen(end->content));
+  if (chunks->call->return_ids) mlx_json_put_ints(json, "token_ids", end->ids, end->id_count);
+  mlx_json_put_null(json, "logprobs");
+  mlx_json_put_text(json, "finish_reason", end->reason);
+  mlx_json_end(json);
+}
+
+mlx_status_t mlx_openai_finish_choice(mlx_openai_chunks_t *chunks, const mlx_openai_end_t *end,
+                                      mlx_text_t *out) {
+  mlx_json_writer_t json = {.out = out};
+  if (chunks->finished == chunks->count)
+    return mlx_error(MLX_INTERNAL, "choice %zu finishes twice", end->choice);
+  if (++chunks->finished == chunks->count) {
+    if (end->id_count) {
+      MLX_TRY(mlx_alloc(end->id_count, sizeof *chunks->last_ids, &chunks->last_ids));
+      memcpy(chunks->last_ids, end->ids, end->id_count * sizeof *chunks->last_ids);
+    }
+    chunks->last = *end;
+    chunks->last.ids = chunks->last_ids;
+    return NULL;
+  }
+  mlx_openai_begin_chunk(chunks, &json);
+  put_finished(&json, chunks, end);
+  mlx_openai_end_chunk(chunks, &json);
+  return mlx_text_finish(out);
+}
+
+mlx_status_t mlx_openai_close_chunks(mlx_openai_chunks_t *chunks, const mlx_answer_t *answer,
+                                     mlx_text_t *out) {
+  mlx_json_writer_t json = {.out = out};
+  if (chunks->last.key) {
+    mlx_openai_begin_chunk(chunks, &json);
+    put_finished(&json, chunks, &chunks->last);
+    if (chunks->include_usage) {
+      mlx_openai_end_chunk(chunks, &json);
+    } else {
+      mlx_json_end(&json);
+      mlx_openai_put_timings(&json, answer);
+      mlx_json_end(&json);
+      mlx_text_puts(out, "\n\n");
+    }
+  }
+  if (chunks->include_usage) {
+    mlx_openai_begin_chunk(chunks, &json);
+    mlx_openai_put_tail(&json, answer);
+    mlx_text_puts(out, "\n\n");
+  }
+  mlx_text_puts(out, "data: [DONE]\n\n");
+  return mlx_text_finish(out);
+}

@@ -1,0 +1,396 @@
+// Health, metrics and lists of models.
+#include "server/core/info.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/json_writer.h"
+#include "base/memory.h"
+#include "server/api/ollama.h"
+#include "server/api/ollama_text.h"
+#include "server/core/json_response.h"
+
+#define MAX_LOADED 64                // models in /metrics
+#define OLLAMA_API_VERSION "0.12.0"  // of Ollama's API; clients refuse older ones
+
+// A loaded model. It has no pointer into the engine, because the model may be unloaded meanwhile.
+typedef struct loaded_model {
+  const mlx_served_model_t *model;
+  double seconds_left;  // mlx_models_seconds_left
+  mlx_serving_stats_t stats;
+  char device[16], architecture[64], dtype[32];
+  int64_t context, sequences;
+  uint64_t weight_bytes;
+} loaded_model_t;
+
+typedef struct loaded {
+  const mlx_models_t *models;
+  loaded_model_t items[MAX_LOADED];
+  size_t count;
+} loaded_t;
+
+// Runs with the mutex of the models.
+static void add_loaded(void *user, mlx_served_model_t *model, mlx_serving_t *serving) {
+  loaded_t *all = user;
+  if (all->count == MAX_LOADED) return;
+  const mlx_engine_info_t info = mlx_engine_info(mlx_serving_engine(serving));
+  loaded_model_t *item = &all->items[all->count++];
+  *item = (loaded_model_t){.model = model,
+                           .seconds_left = mlx_models_seconds_left(all->models, model),
+                           .stats = mlx_serving_stats(serving),
+                           .context = info.context,
+                           .sequences = info.sequences,
+                           .weight_bytes = info.weight_bytes};
+  snprintf(item->device, sizeof item->device, "%s", info.device);
+  snprintf(item->architecture, sizeof item->architecture, "%s", info.architecture);
+  snprintf(item->dtype, sizeof item->dtype, "%s", info.dtype);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Health
+
+typedef struct health {
+  double limit;
+  char problem[512];  // "": none
+} health_t;
+
+static void check_model(void *user, mlx_served_model_t *model, mlx_serving_t *serving) {
+  health_t *health = user;
+  const mlx_serving_stats_t stats = mlx_serving_stats(serving);
+  if (stats.stalled > health->limit)
+    snprintf(health->problem, sizeof health->problem,
+             "%s has %lld requests, but completed no step for %.0f s", mlx_served_model_name(model),
+             (long long)stats.tasks, stats.stalled);
+  if (stats.is_failing)
+    snprintf(health->problem, sizeof health->problem, "the last %lld steps of %s failed: %s",
+             (long long)stats.failures, mlx_served_model_name(model), stats.reason);
+}
+
+void mlx_info_health(mlx_site_t *site, mlx_exchange_t *exchange) {
+  health_t health = {.limit = site->stall_seconds};
+  mlx_text_t out = {0};
+  mlx_json_writer_t json = {.out = &out};
+  mlx_models_visit_loaded(site->service.models, check_model, &health);
+  if (site->draining) snprintf(health.problem, sizeof health.problem, "the server is shutting down");
+  const bool ok = !health.problem[0];
+  mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+  mlx_json_put_text(&json, "status", ok ? "ok" : site->draining ? "draining" : "error");
+  if (!ok) {
+    mlx_json_begin_object(&json, "error", MLX_JSON_COMPACT);
+    mlx_json_put_text(&json, "message", health.problem);
+    mlx_json_put_text(&json, "type", "unavailable_error");
+    mlx_json_put_int(&json, "code", 503);
+    mlx_json_end(&json);
+  }
+  mlx_json_end(&json);
+  mlx_respond_json(exchange, ok ? 200 : 503, &out);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Metrics
+
+typedef struct family {
+  const char *name, *type, *help;
+  double (*value)(const mlx_serving_stats_t *stats);
+} family_t;
+
+static double running(const mlx_serving_stats_t *s) { return (double)s->scheduler.running; }
+// Also counts requests that the scheduler has not taken yet. The numbers of the scheduler are those of the
+// last step: tasks that have ended since are not running.
+static double waiting(const mlx_serving_stats_t *s) {
+  return s->tasks > s->scheduler.running ? (double)(s->tasks - s->scheduler.running) : 0;
+}
+static double pages_used(const mlx_serving_stats_t *s) { return (double)s->scheduler.pages_used; }
+static double pages_cached(const mlx_serving_stats_t *s) { return (double)s->scheduler.pages_cached; }
+static double pages_free(const mlx_serving_stats_t *s) { return (double)s->scheduler.pages_free; }
+static double window_pages_used(const mlx_serving_stats_t *s) {
+  return (double)s->scheduler.window_pages_used;
+}
+static double window_pages_cached(const mlx_serving_stats_t *s) {
+  return (double)s->scheduler.window_pages_cached;
+}
+static double window_pages_free(const mlx_serving_stats_t *s) {
+  return (double)s->scheduler.window_pages_free;
+}
+static double pages_total(const mlx_serving_stats_t *s) {
+  return pages_used(s) + pages_cached(s) + pages_free(s);
+}
+static double window_pages_total(const mlx_serving_stats_t *s) {
+  return window_pages_used(s) + window_pages_cached(s) + window_pages_free(s);
+}
+// Of the kind of page that is nearer to its end: a sequence waits if either kind has no page for it.
+static double usage(const mlx_serving_stats_t *s) {
+  const double pages = pages_total(s) > 0 ? pages_used(s) / pages_total(s) : 0;
+  const double windows = window_pages_total(s) > 0 ? window_pages_used(s) / window_pages_total(s) : 0;
+  return pages > windows ? pages : windows;
+}
+static double steps(const mlx_serving_stats_t *s) { return (double)s->scheduler.steps; }
+static double failed_steps(const mlx_serving_stats_t *s) { return (double)s->failed_steps; }
+static double prompt_tokens(const mlx_serving_stats_t *s) { return (double)s->scheduler.prompt_tokens; }
+static double output_tokens(const mlx_serving_stats_t *s) { return (double)s->scheduler.output_tokens; }
+static double prefix_hits(const mlx_serving_stats_t *s) { return (double)s->scheduler.prefix_hits; }
+static double preemptions(const mlx_serving_stats_t *s) { return (double)s->scheduler.preemptions; }
+
+static const family_t families[] = {
+    {"mlxcel_requests_running", "gauge", "Sequences that run.", running},
+    {"mlxcel_requests_waiting", "gauge", "Sequences that wait.", waiting},
+    {"mlxcel_kv_pages_used", "gauge", "Pages of the KV cache that sequences use.", pages_used},
+    {"mlxcel_kv_pages_cached", "gauge", "Pages that are kept for later prefixes.", pages_cached},
+    {"mlxcel_kv_pages_free", "gauge", "Free pages.", pages_free},
+    {"mlxcel_kv_pages", "gauge", "All pages.", pages_total},
+    {"mlxcel_kv_window_pages_used", "gauge", "Window pages that sequences use.", window_pages_used},
+    {"mlxcel_kv_window_pages_cached", "gauge", "Window pages that are kept for later prefixes.",
+     window_pages_cached},
+    {"mlxcel_kv_window_pages_free", "gauge", "Free window pages.", window_pages_free},
+    {"mlxcel_kv_window_pages", "gauge", "All window pages; 0: the model has none.", window_pages_total},
+    {"mlxcel_steps_total", "counter", "Steps.", steps},
+    {"mlxcel_failed_steps_total", "counter", "Steps that failed.", failed_steps},
+    {"mlxcel_prompt_tokens_total", "counter", "Prompt tokens that were computed.", prompt_tokens},
+    {"mlxcel_output_tokens_total", "counter", "Tokens that were generated.", output_tokens},
+    {"mlxcel_prefix_hit_tokens_total", "counter", "Prompt tokens whose pages were shared.", prefix_hits},
+    {"mlxcel_preemptions_total", "counter", "Sequences that lost their pages to others.", preemptions},
+    {"vllm:num_requests_running", "gauge", "The same as mlxcel_requests_running.", running},
+    {"vllm:num_requests_waiting", "gauge", "The same as mlxcel_requests_waiting.", waiting},
+    {"vllm:kv_cache_usage_perc", "gauge",
+     "Used part of the KV cache, 0 to 1: of pages or of window pages, the larger one.", usage},
+};
+
+// A label value: backslashes and quotes are escaped.
+static void put_label(mlx_text_t *out, const char *value) {
+  for (; *value; ++value) {
+    if (*value == '\\' || *value == '"') mlx_text_puts(out, "\\");
+    mlx_text_append(out, *value == '\n' ? " " : value, 1);
+  }
+}
+
+static void put_family(mlx_text_t *out, const family_t *family, const loaded_t *all) {
+  mlx_text_printf(out, "# HELP %s %s\n# TYPE %s %s\n", family->name, family->help, family->name,
+                  family->type);
+  for (size_t i = 0; i < all->count; ++i) {
+    mlx_text_printf(out, "%s{model_name=\"", family->name);
+    put_label(out, mlx_served_model_name(all->items[i].model));
+    mlx_text_printf(out, "\"} %.17g\n", family->value(&all->items[i].stats));
+  }
+}
+
+void mlx_info_metrics(mlx_site_t *site, mlx_exchange_t *exchange) {
+  loaded_t all = {.models = site->service.models};
+  mlx_text_t out = {0};
+  int64_t loads, unloads;
+  mlx_models_visit_loaded(site->service.models, add_loaded, &all);
+  mlx_models_counts(site->service.models, &loads, &unloads);
+  for (size_t i = 0; i < sizeof families / sizeof *families; ++i) put_family(&out, &families[i], &all);
+  mlx_metrics_put(&out, "mlxcel_models_loaded", "gauge", "Loaded models.", (double)all.count);
+  mlx_metrics_put(&out, "mlxcel_model_loads_total", "counter", "Models that were loaded.", (double)loads);
+  mlx_metrics_put(&out, "mlxcel_model_unloads_total", "counter", "Models that were unloaded.",
+                  (double)unloads);
+  mlx_metrics_put(&out, "mlxcel_tool_memory_bytes", "gauge", "Bytes of remembered answers with tool calls.",
+                  (double)mlx_tool_memory_bytes(site->service.memory));
+  mlx_metrics_put(&out, "mlxcel_http_connections", "gauge", "Open connections.",
+                  (double)mlx_http_server_connections(site->http));
+  mlx_metrics_put(&out, "mlxcel_log_lines_dropped_total", "counter",
+                  "Lines of the access log that could not be written.",
+                  (double)mlx_access_log_dropped(site->log));
+  mlx_metrics_write(site->service.metrics, &out);
+  mlx_status_t status = mlx_text_finish(&out);
+  if (status)
+    mlx_exchange_respond(exchange, 500, "text/plain", "out of memory\n", 14);
+  else
+    mlx_exchange_respond(exchange, 200, "text/plain; version=0.0.4", out.data, out.length);
+  mlx_status_free(status);
+  mlx_text_clear(&out);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Models
+
+static void put_loaded(mlx_json_writer_t *json, const loaded_model_t *item) {
+  const mlx_serving_stats_t *stats = &item->stats;
+  mlx_json_begin_object(json, NULL, MLX_JSON_COMPACT);
+  mlx_json_put_text(json, "model", mlx_served_model_name(item->model));
+  mlx_json_put_text(json, "device", item->device);
+  mlx_json_put_int(json, "context_length", item->context);
+  mlx_json_put_int(json, "max_running_requests", item->sequences);
+  mlx_json_put_int(json, "running_requests", stats->scheduler.running);
+  mlx_json_put_int(json, "waiting_requests", (int64_t)waiting(stats));
+  mlx_json_put_int(json, "max_requests", stats->limit);
+  mlx_json_put_int(json, "kv_pages_used", stats->scheduler.pages_used);
+  mlx_json_put_int(json, "kv_pages_total", (int64_t)pages_total(stats));
+  mlx_json_put_int(json, "kv_window_pages_used", stats->scheduler.window_pages_used);
+  mlx_json_put_int(json, "kv_window_pages_total", (int64_t)window_pages_total(stats));
+  mlx_json_end(json);
+}
+
+void mlx_info_server(mlx_site_t *site, mlx_exchange_t *exchange) {
+  loaded_t all = {.models = site->service.models};
+  mlx_text_t out = {0};
+  mlx_json_writer_t json = {.out = &out};
+  mlx_models_visit_loaded(site->service.models, add_loaded, &all);
+  mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+  mlx_json_put_text(&json, "version", site->version);
+  mlx_json_put_int(&json, "uptime_seconds", (int64_t)(mlx_seconds() - site->start));
+  mlx_json_put_int(&json, "models", (int64_t)mlx_models_count(site->service.models));
+  mlx_json_begin_list(&json, "loaded_models", MLX_JSON_COMPACT);
+  for (size_t i = 0; i < all.count; ++i) put_loaded(&json, &all.items[i]);
+  mlx_json_end(&json);
+  mlx_json_put_int(&json, "connections", mlx_http_server_connections(site->http));
+  mlx_json_put_bool(&json, "draining", site->draining);
+  mlx_json_end(&json);
+  mlx_respond_json(exchange, 200, &out);
+}
+
+// The fields of OpenAI's and of Anthropic's form. Clients of each ignore those of the other.
+static void put_model(mlx_json_writer_t *json, const mlx_served_model_t *model, const char *name) {
+  mlx_json_begin_object(json, NULL, MLX_JSON_COMPACT);
+  mlx_json_put_text(json, "id", name);
+  mlx_json_put_text(json, "object", "model");
+  mlx_json_put_int(json, "created", mlx_served_model_created(model));
+  mlx_json_put_text(json, "owned_by", "mlxcel");
+  mlx_json_put_text(json, "type", "model");
+  mlx_json_put_text(json, "display_name", name);
+  mlx_json_put_text(json, "lifecycle", "active");
+  mlx_ollama_put_time(json, "created_at", mlx_served_model_created(model));
+  mlx_json_end(json);
+}
+
+void mlx_info_models(mlx_site_t *site, mlx_exchange_t *exchange) {
+  mlx_text_t out = {0};
+  mlx_json_writer_t json = {.out = &out};
+  const mlx_served_model_t *model;
+  const char *first = NULL, *last = NULL;
+  mlx_status_free(mlx_models_scan(site->service.models));
+  mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+  mlx_json_put_text(&json, "object", "list");
+  mlx_json_begin_list(&json, "data", MLX_JSON_COMPACT);
+  for (size_t i = 0; (model = mlx_models_at(site->service.models, i)); ++i) {
+    last = mlx_served_model_name(model);
+    if (!first) first = last;
+    put_model(&json, model, last);
+    for (size_t k = 0; k < mlx_served_model_alias_count(model); ++k) {
+      last = mlx_served_model_alias(model, k);
+      put_model(&json, model, last);
+    }
+  }
+  mlx_json_end(&json);
+  mlx_json_put_bool(&json, "has_more", false);  // Anthropic's pages: there is one
+  mlx_json_put_text(&json, "first_id", first);
+  mlx_json_put_text(&json, "last_id", last);
+  mlx_json_end(&json);
+  mlx_respond_json(exchange, 200, &out);
+}
+
+// The alias that |name| is, or the model's name.
+static const char *listed_name(const mlx_served_model_t *model, const char *name) {
+  for (size_t i = 0; i < mlx_served_model_alias_count(model); ++i) {
+    if (!strcmp(mlx_served_model_alias(model, i), name)) return mlx_served_model_alias(model, i);
+  }
+  return mlx_served_model_name(model);
+}
+
+mlx_status_t mlx_info_model(mlx_site_t *site, const char *name, mlx_exchange_t *exchange) {
+  const mlx_served_model_t *model = mlx_models_find(site->service.models, name);
+  mlx_text_t out = {0};
+  mlx_json_writer_t json = {.out = &out};
+  if (!model) return mlx_models_missing_error(site->service.models, name);
+  put_model(&json, model, listed_name(model, name));
+  mlx_respond_json(exchange, 200, &out);
+  return NULL;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Ollama
+
+static const char *format_of(const mlx_served_model_t *model) {
+  const char *path = mlx_served_model_path(model);
+  return strstr(path, ".gguf") ? "gguf" : strstr(path, ".mlxb") ? "mlxb" : "safetensors";
+}
+
+static mlx_ollama_model_t describe(const mlx_served_model_t *model) {
+  return (mlx_ollama_model_t){.name = mlx_served_model_name(model),
+                              .format = format_of(model),
+                              .size = mlx_served_model_size(model),
+                              .modified = mlx_served_model_created(model)};
+}
+
+void mlx_info_tags(mlx_site_t *site, mlx_exchange_t *exchange) {
+  mlx_ollama_model_t *models = NULL;
+  const mlx_served_model_t *model;
+  size_t count = 0, capacity = 0;
+  mlx_text_t out = {0};
+  mlx_status_t status = NULL;
+  mlx_status_free(mlx_models_scan(site->service.models));
+  for (size_t i = 0; !status && (model = mlx_models_at(site->service.models, i)); ++i) {
+    const size_t aliases = mlx_served_model_alias_count(model);
+    status = mlx_reserve(count + aliases + 1, sizeof *models, &capacity, &models);
+    if (status) break;
+    models[count++] = describe(model);
+    for (size_t k = 0; k < aliases; ++k) {
+      models[count] = describe(model);
+      models[count++].name = mlx_served_model_alias(model, k);
+    }
+  }
+  if (!status) mlx_ollama_write_tags(models, count, &out);
+  if (status) out.failed = true;
+  mlx_status_free(status);
+  mlx_free(models);
+  mlx_respond_json(exchange, 200, &out);
+}
+
+void mlx_info_running(mlx_site_t *site, mlx_exchange_t *exchange) {
+  loaded_t all = {.models = site->service.models};
+  mlx_ollama_model_t models[MAX_LOADED];
+  mlx_text_t out = {0};
+  mlx_models_visit_loaded(site->service.models, add_loaded, &all);
+  for (size_t i = 0; i < all.count; ++i) {
+    const loaded_model_t *item = &all.items[i];
+    models[i] = describe(item->model);
+    models[i].family = item->architecture;
+    models[i].quantization = item->dtype;
+    models[i].context = item->context;
+    models[i].size_vram = strcmp(item->device, "cuda") ? 0 : item->weight_bytes;
+    models[i].is_loaded = true;
+    models[i].expires = item->seconds_left < 0 ? 0 : (int64_t)time(NULL) + (int64_t)item->seconds_left;
+  }
+  mlx_ollama_write_ps(models, all.count, &out);
+  mlx_respond_json(exchange, 200, &out);
+}
+
+void mlx_info_version(mlx_site_t *site, mlx_exchange_t *exchange) {
+  mlx_text_t out = {0};
+  (void)site;
+  mlx_ollama_write_version(OLLAMA_API_VERSION, &out);
+  mlx_respond_json(exchange, 200, &out);
+}
+
+// Sequences have no fixed slots: as many slots as sequences run are busy. Of the first loaded model.
+void mlx_info_slots(mlx_site_t *site, mlx_exchange_t *exchange) {
+  loaded_t all = {.models = site->service.models};
+  mlx_text_t out = {0};
+  mlx_json_writer_t json = {.out = &out};
+  mlx_models_visit_loaded(site->service.models, add_loaded, &all);
+  const int64_t count = all.count ? all.items[0].sequences : 0;
+  mlx_json_begin_list(&json, NULL, MLX_JSON_ONE_LINE);
+  for (int64_t i = 0; i < count; ++i) {
+    mlx_json_begin_object(&json, NULL, MLX_JSON_ONE_LINE);
+    mlx_json_put_int(&json, "id", i);
+    mlx_json_put_int(&json, "n_ctx", all.items[0].context);
+    mlx_json_put_bool(&json, "speculative", false);
+    mlx_json_put_bool(&json, "is_processing", i < all.items[0].stats.scheduler.running);
+    mlx_json_end(&json);
+  }
+  mlx_json_end(&json);
+  mlx_respond_json(exchange, 200, &out);
+}
+
+void mlx_info_build(mlx_site_t *site, mlx_exchange_t *exchange) {
+  mlx_text_t out = {0};
+  mlx_ollama_write_version(site->version, &out);
+  mlx_respond_json(exchange, 200, &out);
+}
+
+void mlx_info_ping(mlx_site_t *site, mlx_exchange_t *exchange) {
+  (void)site;
+  mlx_exchange_respond(exchange, 200, "application/json", "", 0);
+}

@@ -1,0 +1,279 @@
+// Creates the parts of the server, and ends them in order.
+#include "server/core/server.h"
+
+#include <signal.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "server/core/opening.h"
+#include "server/core/route.h"
+
+#define WORKERS 4
+#define CACHED_GRAMMARS 64
+#define TOOL_MEMORY ((size_t)64 << 20)  // bytes
+#define TICK_SECONDS 0.5
+#define END_SECONDS 5.0        // most time for scheduler threads to end
+#define LEAST_END_SECONDS 3.0  // also if the drain is shorter
+
+struct mlx_server {
+  mlx_server_options_t options;
+  mlx_site_t site;
+  mlx_opening_t opening;
+  // Loop thread.
+  double drain_start;  // 0: not yet
+};
+
+void mlx_server_options_initialize(mlx_server_options_t *out) {
+  *out = (mlx_server_options_t){.version = "",
+                                .page = true,
+                                .drain_seconds = 30,
+                                .stall_seconds = 60,
+                                .work_seconds = 10,
+                                .keep_seconds = -1,
+                                .queue = 1024};
+  mlx_engine_options_initialize(&out->engine);
+  mlx_http_server_options_initialize(&out->http);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Loop thread
+
+static void on_request(void *user, mlx_exchange_t *exchange) {
+  mlx_route_request(&((mlx_server_t *)user)->site, exchange);
+}
+
+static bool is_reserved(void *user, const mlx_exchange_t *exchange) {
+  (void)user;
+  return mlx_route_is_reserved(exchange);
+}
+
+static void on_end(void *user, const mlx_exchange_t *exchange, double seconds, uint64_t sent_bytes,
+                   bool gone) {
+  mlx_route_ended(&((mlx_server_t *)user)->site, exchange, seconds, sent_bytes, gone);
+}
+
+static void on_signal(void *user, int signal) {
+  mlx_server_t *s = user;
+  if (s->site.draining) {
+    // A terminal that closes may send SIGHUP twice: from the shell and from the kernel.
+    if (s->options.on_second_signal && signal != SIGHUP) s->options.on_second_signal(s->options.user, signal);
+    return;
+  }
+  s->site.draining = true;
+  s->drain_start = mlx_seconds();
+  mlx_http_server_drain(s->site.http);
+  mlx_report_note(s->options.report, "shutting down within %.0f s: running requests may finish",
+                  s->options.drain_seconds);
+}
+
+// The part of the drain in which scheduler threads end.
+static double end_seconds(const mlx_server_t *s) {
+  const double half = s->options.drain_seconds / 2;
+  return half < END_SECONDS ? half : END_SECONDS;
+}
+
+// The HTTP server ends by itself when its last connection is closed: then all responses were read.
+static void on_tick(void *user) {
+  mlx_server_t *s = user;
+  mlx_jobs_beat(&s->site.service);
+  if (s->site.draining && mlx_seconds() - s->drain_start >= s->options.drain_seconds - end_seconds(s))
+    mlx_http_server_stop(s->site.http);
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Beginning
+
+static mlx_status_t create_parts(mlx_server_t *s) {
+  const mlx_server_options_t *o = &s->options;
+  mlx_service_t *service = &s->site.service;
+  const mlx_models_options_t models = {.queue = o->queue,
+                                       .memory = o->model_memory,
+                                       .refuse_larger = o->refuse_larger,
+                                       .keep_seconds = o->keep_seconds,
+                                       .open = mlx_opening_open,
+                                       .scan = o->stored ? mlx_opening_scan : NULL,
+                                       .locate = o->stored ? mlx_opening_locate : NULL,
+                                       .user = &s->opening,
+                                       .report = o->report};
+  MLX_TRY(mlx_opening_create(o, &s->opening));
+  service->opening = &s->opening;
+  service->plain = o->plain;
+  service->strict = o->strict;
+  service->work_seconds = o->work_seconds;
+  s->site.version = o->version;
+  s->site.keys = o->keys;
+  s->site.key_count = o->key_count;
+  s->site.cors = o->cors;
+  s->site.host = o->http.unix_path ? NULL : o->http.host;
+  s->site.allowed_hosts = o->allowed_hosts;
+  s->site.page = o->page;
+  s->site.stall_seconds = o->stall_seconds;
+  s->site.start = mlx_seconds();
+  MLX_TRY(mlx_metrics_create(&service->metrics));
+  MLX_TRY(mlx_ignored_fields_create(o->report, &service->ignored));
+  MLX_TRY(mlx_grammars_create(CACHED_GRAMMARS, &service->grammars));
+  MLX_TRY(mlx_tool_memory_create(TOOL_MEMORY, &service->memory));
+  MLX_TRY(mlx_models_create(&models, &service->models));
+  s->opening.models = service->models;
+  MLX_TRY(mlx_workers_create(WORKERS, &service->workers));
+  return o->log ? mlx_access_log_create(o->log, o->report, &s->site.log) : NULL;
+}
+
+mlx_status_t mlx_server_create(const mlx_server_options_t *options, mlx_server_t **out_server) {
+  mlx_server_t *s;
+  *out_server = NULL;
+  MLX_TRY(mlx_alloc(1, sizeof *s, &s));
+  s->options = *options;
+  if (!s->options.model_memory) s->options.model_memory = mlx_opening_model_memory(&options->engine);
+  uv_mutex_init(&s->site.service.mutex);
+  mlx_status_t status = create_parts(s);
+  if (status) {
+    mlx_server_free(s);
+    return status;
+  }
+  *out_server = s;
+  return NULL;
+}
+
+mlx_status_t mlx_server_add(mlx_server_t *s, const char *path, const char *name) {
+  return mlx_models_add(s->site.service.models, path, name);
+}
+
+mlx_status_t mlx_server_add_folder(mlx_server_t *s, const char *folder) {
+  return mlx_models_add_folder(s->site.service.models, folder);
+}
+
+mlx_status_t mlx_server_alias(mlx_server_t *s, const char *alias, const char *name) {
+  return mlx_models_alias(s->site.service.models, alias, name);
+}
+
+size_t mlx_server_model_count(const mlx_server_t *s) { return mlx_models_count(s->site.service.models); }
+
+const char *mlx_server_model_name(const mlx_server_t *s, size_t index) {
+  const mlx_served_model_t *model = mlx_models_at(s->site.service.models, index);
+  return model ? mlx_served_model_name(model) : NULL;
+}
+
+mlx_status_t mlx_server_scan(mlx_server_t *s) { return mlx_models_scan(s->site.service.models); }
+
+// Listens for a moment. Holding the port while a model is loaded would make clients wait instead of fail.
+mlx_status_t mlx_server_check(mlx_server_t *s) {
+  mlx_http_server_t *probe;
+  MLX_TRY(mlx_http_server_create(&s->options.http, &probe));
+  mlx_http_server_free(probe);
+  return NULL;
+}
+
+typedef struct first_load {
+  mlx_model_waiter_t waiter;
+  mlx_served_model_t *model;
+  mlx_status_t status;
+  uv_sem_t done;
+} first_load_t;
+
+static void on_first_load(mlx_model_waiter_t *waiter, mlx_served_model_t *model, mlx_status_t status) {
+  first_load_t *load = (first_load_t *)(void *)waiter;
+  load->model = model;
+  load->status = status;
+  uv_sem_post(&load->done);
+}
+
+mlx_status_t mlx_server_load(mlx_server_t *s) {
+  first_load_t load = {.waiter = {.ready = on_first_load, .is_local = true}};
+  uv_sem_init(&load.done, 0);
+  mlx_models_get(s->site.service.models, NULL, &load.waiter);
+  uv_sem_wait(&load.done);
+  uv_sem_destroy(&load.done);
+  if (load.model) mlx_models_put(s->site.service.models, load.model);
+  return load.status;
+}
+
+mlx_status_t mlx_server_listen(mlx_server_t *s, int *out_port) {
+  mlx_http_server_options_t http = s->options.http;
+  http.on_request = on_request;
+  http.is_reserved = is_reserved;
+  http.on_signal = on_signal;
+  http.on_end = on_end;
+  http.user = s;
+  MLX_TRY(mlx_http_server_create(&http, &s->site.http));
+  MLX_TRY(mlx_http_server_set_timer(s->site.http, TICK_SECONDS, on_tick, s));
+  *out_port = mlx_http_server_port(s->site.http);
+  return NULL;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// End
+
+// Ends all jobs. Each part ends before the parts that it uses. Scheduler threads still push work to the
+// workers, which then runs on the scheduler threads.
+static void end_jobs(mlx_server_t *s) {
+  mlx_service_t *service = &s->site.service;
+  if (service->models) {
+    mlx_opening_cancel(&s->opening);
+    mlx_models_stop(service->models);
+  }
+  mlx_workers_stop(service->workers);
+  mlx_models_free(service->models);
+  service->models = NULL;
+  mlx_workers_free(service->workers);
+  service->workers = NULL;
+}
+
+// Ends the process if the parts do not end: a device that is stuck never returns.
+typedef struct watchdog {
+  const mlx_server_options_t *options;
+  double seconds;  // until then
+  uv_thread_t thread;
+  uv_mutex_t mutex;
+  uv_cond_t wake;
+  bool done, started;
+} watchdog_t;
+
+static void watch(void *user) {
+  watchdog_t *dog = user;
+  uv_mutex_lock(&dog->mutex);
+  while (!dog->done && !uv_cond_timedwait(&dog->wake, &dog->mutex, (uint64_t)(dog->seconds * 1e9))) continue;
+  const bool done = dog->done;
+  uv_mutex_unlock(&dog->mutex);
+  if (done) return;
+  mlx_report_note(dog->options->report, "a model does not respond; ending at once");
+  dog->options->on_second_signal(dog->options->user, SIGTERM);
+}
+
+static void end_watched(mlx_server_t *s) {
+  const double left = s->drain_start + s->options.drain_seconds - mlx_seconds();
+  watchdog_t dog = {.options = &s->options, .seconds = left < END_SECONDS ? left : END_SECONDS};
+  if (!s->site.draining) dog.seconds = END_SECONDS;
+  if (dog.seconds < LEAST_END_SECONDS) dog.seconds = LEAST_END_SECONDS;
+  uv_mutex_init(&dog.mutex);
+  uv_cond_init(&dog.wake);
+  dog.started = s->options.on_second_signal && !uv_thread_create(&dog.thread, watch, &dog);
+  end_jobs(s);
+  uv_mutex_lock(&dog.mutex);
+  dog.done = true;
+  uv_cond_signal(&dog.wake);
+  uv_mutex_unlock(&dog.mutex);
+  if (dog.started) uv_thread_join(&dog.thread);
+  uv_cond_destroy(&dog.wake);
+  uv_mutex_destroy(&dog.mutex);
+}
+
+mlx_status_t mlx_server_run(mlx_server_t *s) {
+  mlx_status_t status = mlx_http_server_run(s->site.http);
+  end_watched(s);
+  return status;
+}
+
+void mlx_server_free(mlx_server_t *s) {
+  if (!s) return;
+  end_jobs(s);
+  mlx_http_server_free(s->site.http);
+  mlx_access_log_free(s->site.log);
+  mlx_opening_clear(&s->opening);
+  mlx_grammars_free(s->site.service.grammars);
+  mlx_tool_memory_free(s->site.service.memory);
+  mlx_metrics_free(s->site.service.metrics);
+  mlx_ignored_fields_free(s->site.service.ignored);
+  uv_mutex_destroy(&s->site.service.mutex);
+  mlx_free(s);
+}

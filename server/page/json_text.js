@@ -1,0 +1,34 @@
+// JSON for reading. The text is indented as it is: numbers, escapes and repeated keys stay what the model wrote.
+
+// Whether an answer is JSON: so far, if it is still |live|.
+export function looksLikeJson(text, live) {
+  if (!/^\s*(?:\{\s*(?:["}]|$)|\[\s*["{[])/.test(text)) return false;
+  if (live) return true;
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+export function formatJson(text) {
+  const parts = text.match(/"(?:[^"\\]|\\[\s\S])*"?|[{}[\],:]|[^\s"{}[\],:]+/g) ?? [];
+  let result = '', depth = 0;
+  const newLine = () => '\n' + '  '.repeat(depth);
+  parts.forEach((part, i) => {
+    const isEmpty = /[{[]/.test(part) && part.length === 1 && /^[}\]]$/.test(parts[i + 1] ?? '');
+    if (part === '{' || part === '[') {
+      depth += 1;
+      result += part + (isEmpty ? '' : newLine());
+    } else if (part === '}' || part === ']') {
+      depth = Math.max(0, depth - 1);
+      result += (/^[{[]$/.test(parts[i - 1] ?? '') ? '' : newLine()) + part;
+    } else if (part === ',') {
+      result += part + newLine();
+    } else {
+      result += part === ':' ? ': ' : part;
+    }
+  });
+  return result;
+}

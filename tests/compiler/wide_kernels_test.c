@@ -1,0 +1,193 @@
+// Every architecture compiles for sm_90 with --kernels=required: every product, attention and experts node
+// has a kernel, NVRTC compiles the images, and iree-compile links them into a module. Two step sizes instead
+// of five keep it short: decode, and prefill. Needs no GPU; arch_gpu_test.c runs the whole modules on one.
+// GPUs with 99 KB of shared memory compile one image of each kernel; plan_test.c has their decode kernels.
+#include <string.h>
+
+#include "base/file.h"
+#include "tests/support/compile_jobs.h"
+#include "tests/support/packed_model.h"
+#include "tests/support/wide_fixtures.h"
+
+// ----------------------------------------------------------------------------------------------------------
+// Every architecture
+
+// Kernels compute all norms. Of some architectures, which have LayerNorm, biases, MLPs without a gate, or
+// RoPE of a part of each head or of adjacent numbers, they compute everything.
+static void check_small_ops(const char *name, const char *text) {
+  static const char *const whole[] = {"starcoder2", "gpt_neox", "qwen2", "glm4"};
+  static const char *const ops[] = {"stablehlo.add", "stablehlo.multiply", "stablehlo.concatenate"};
+  CHECK(!strstr(text, "stablehlo.rsqrt"));
+  for (size_t i = 0; i < sizeof whole / sizeof *whole; ++i) {
+    if (strcmp(name, whole[i])) continue;
+    for (size_t j = 0; j < sizeof ops / sizeof *ops; ++j)
+      if (strstr(text, ops[j])) CHECK_FAIL("%s has %s", name, ops[j]);
+  }
+}
+
+static void check_folder(const char *folder, const char *name) {
+  static const mlx_compile_options_t options = {.target = "cuda:sm_90",
+                                                .weights = MLX_WEIGHTS_AUTO,
+                                                .context = CONTEXT,
+                                                .kernels = MLX_KERNELS_REQUIRED};
+  mlx_compile_job_t job;
+  mlx_cache_entry_t entry;
+  begin_job(folder, &options, &job);
+  emit_job(&job);
+  check_small_ops(name, job.mlir);
+  CHECK_OK(mlx_iree_compiler_find(job.cache, NULL, NULL, &job.compiler));
+  CHECK_OK(mlx_job_get_module(&job, &entry));
+  mlx_cache_release(&entry);
+  mlx_iree_compiler_release(&job.compiler);
+  end_job(&job);
+}
+
+static mlx_status_t check_wide(void *user, const char *file) {
+  char folder[] = "/tmp/mlxcel-wide-XXXXXX", name[64];
+  size_t *compiled = user;
+  if (!wide_name(file, name)) return NULL;
+  CHECK(mkdtemp(folder));
+  write_wide_model(name, folder);
+  check_folder(folder, name);
+  ++*compiled;
+  CHECK_OK(mlx_remove_tree(folder));
+  return NULL;
+}
+
+TEST(every_architecture_compiles_for_sm_90_with_kernels_required) {
+  size_t compiled = 0;
+  CHECK_OK(mlx_list_dir(WIDE_FIXTURES, check_wide, &compiled));
+  fprintf(stderr, "  %zu fixtures compiled\n", compiled);
+  CHECK(compiled > 0);
+}
+
+TEST(gptq_in_act_order_compiles_for_sm_90_with_kernels_required) {
+  static const packed_kind_t kind = {"gptq", MLX_PACKED_GPTQ, 4, 32, MLX_F16, false, ACT_ORDER, false, NULL};
+  char folder[] = "/tmp/mlxcel-wide-XXXXXX";
+  mlx_model_t *model;
+  folder_t packed;
+  CHECK(mkdtemp(folder));
+  write_wide_model("llama-yarn", folder);
+  CHECK_OK(mlx_model_open(folder, &model));
+  CHECK(write_packed_model(&kind, folder, model, &packed, NULL) > 0);
+  mlx_model_close(model);
+  check_folder(packed.path, "GPTQ in act order");
+  end(&packed);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+// Rows of fused projections, experts and a corrected router, quantized.
+TEST(quantized_recurrent_mixtures_compile_for_sm_90_with_kernels_required) {
+  static const packed_kind_t kind = {"mlx", MLX_PACKED_MLX, 4,     32,  MLX_BF16,
+                                     true,  ACT_ORDER_NONE, false, NULL};
+  static const char *const names[] = {"qwen3_next", "lfm2_moe"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
+    char folder[] = "/tmp/mlxcel-wide-XXXXXX";
+    mlx_model_t *model;
+    folder_t packed;
+    CHECK(mkdtemp(folder));
+    write_wide_model(names[i], folder);
+    CHECK_OK(mlx_model_open(folder, &model));
+    CHECK(write_packed_model(&kind, folder, model, &packed, NULL) > 0);
+    mlx_model_close(model);
+    check_folder(packed.path, names[i]);
+    end(&packed);
+    CHECK_OK(mlx_remove_tree(folder));
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// GPUs with 99 KB of shared memory
+
+static bool has_16_bit_rows(const mlx_kernel_image_request_t *image) {
+  return strstr(image->definitions, "bits=16\n") != NULL;
+}
+
+// True if both images have the same function of the same source, for weights of the same kind: the first line
+// of their definitions is NAME=FUNCTION, or their source has only one function.
+static bool is_same_function(const mlx_kernel_image_request_t *a, const mlx_kernel_image_request_t *b) {
+  const size_t line = strcspn(a->definitions, "\n");
+  if (a->kind != b->kind || has_16_bit_rows(a) != has_16_bit_rows(b)) return false;
+  if (strncmp(a->definitions, "NAME=", 5)) return strncmp(b->definitions, "NAME=", 5) != 0;
+  return strcspn(b->definitions, "\n") == line && !strncmp(a->definitions, b->definitions, line);
+}
+
+// Adds the functions of |from| that |to| does not have yet. plan_test.c compiles the decode kernel of an 8B
+// model.
+static void add_images(const mlx_kernels_t *from, mlx_kernels_t *to) {
+  for (size_t i = 0; i < from->count; ++i) {
+    const mlx_kernel_image_request_t *image = &from->images[i];
+    const char *file;
+    size_t k = 0;
+    while (k < to->count && !is_same_function(image, &to->images[k])) ++k;
+    if (k < to->count || image->kind == MLX_KERNEL_DECODE) continue;
+    CHECK_OK(mlx_kernels_image(to, image->kind, image->definitions, image->build, &file));
+  }
+}
+
+static bool has_function(const mlx_kernels_t *kernels, mlx_kernel_kind_t kind, const char *name) {
+  char line[64];
+  snprintf(line, sizeof line, "NAME=%s\n", name);
+  for (size_t i = 0; i < kernels->count; ++i) {
+    const mlx_kernel_image_request_t *image = &kernels->images[i];
+    if (image->kind == kind && !strncmp(image->definitions, line, strlen(line))) return true;
+  }
+  return false;
+}
+
+// The functions that networks with exact 16-bit weights, quantized weights, and quantized experts call.
+static void collect_images(const mlx_gpu_kind_t *gpu, mlx_kernels_t *out) {
+  static const struct {
+    const char *fixture;
+    mlx_quantize_t quantize;
+  } networks[] = {
+      {"smollm3", MLX_QUANTIZE_NONE}, {"smollm3", MLX_QUANTIZE_Q4_1}, {"gpt_oss-mxfp4", MLX_QUANTIZE_NONE}};
+  char target[16];
+  snprintf(target, sizeof target, "cuda:sm_%d", gpu->sm);
+  for (size_t i = 0; i < sizeof networks / sizeof *networks; ++i) {
+    const mlx_compile_options_t options = {.target = target,
+                                           .weights = MLX_WEIGHTS_AUTO,
+                                           .quantize = networks[i].quantize,
+                                           .context = CONTEXT,
+                                           .kernels = MLX_KERNELS_REQUIRED};
+    char folder[] = "/tmp/mlxcel-wide-XXXXXX";
+    mlx_compile_job_t job;
+    CHECK(mkdtemp(folder));
+    write_wide_model(networks[i].fixture, folder);
+    begin_job(folder, &options, &job);
+    emit_job(&job);
+    add_images(&job.kernels, out);
+    end_job(&job);
+    CHECK_OK(mlx_remove_tree(folder));
+  }
+}
+
+TEST(each_kernel_compiles_for_every_gpu_with_99_kb_of_shared_memory) {
+  const mlx_gpu_kind_t *gpu;
+  mlx_nvrtc_t *nvrtc;
+  size_t gpus = 0;
+  CHECK_OK(mlx_nvrtc_open(NULL, &nvrtc));
+  for (size_t i = 0; (gpu = mlx_gpu_kind_at(i)); ++i) {
+    double seconds = 0;
+    char folder[] = "/tmp/mlxcel-images-XXXXXX";
+    mlx_kernels_t kernels = {.gpu = gpu, .cpu_seconds = &seconds};
+    if (!gpu->kernel_sm || gpu->shared_bytes != 99 << 10) continue;
+    CHECK(mkdtemp(folder));
+    collect_images(gpu, &kernels);
+    CHECK(has_function(&kernels, MLX_KERNEL_PACKED, "mlx_packed_linear"));
+    CHECK(has_function(&kernels, MLX_KERNEL_PACKED, "mlx_experts_gemm"));
+    CHECK(has_function(&kernels, MLX_KERNEL_ATTENTION_F32, "mlx_attend"));
+    CHECK_OK(mlx_kernels_compile(&kernels, nvrtc, folder, NULL));
+    fprintf(stderr, "  sm_%d: %zu images in %.1f s of CPU time\n", gpu->sm, kernels.count, seconds);
+    mlx_kernels_clear(&kernels);
+    CHECK_OK(mlx_remove_tree(folder));
+    ++gpus;
+  }
+  CHECK_INT(gpus, 4);  // sm_86, sm_89, sm_120 and sm_121
+  mlx_nvrtc_close(nvrtc);
+}
+
+TEST_MAIN(CASE(gptq_in_act_order_compiles_for_sm_90_with_kernels_required),
+          CASE(quantized_recurrent_mixtures_compile_for_sm_90_with_kernels_required),
+          CASE(every_architecture_compiles_for_sm_90_with_kernels_required),
+          CASE(each_kernel_compiles_for_every_gpu_with_99_kb_of_shared_memory))

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""Runs `show` and `compile` on every fixture with a binary that is built with AddressSanitizer and UBSan.
+
+  sanitized.py BINARY
+
+./build.sh test --all builds BINARY. Without it the test is skipped (exit status 77). Two fixtures run at a time.
+"""
+import concurrent.futures
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+FIXTURES = pathlib.Path(__file__).resolve().parent / "fixtures"
+TOKENIZER = FIXTURES / "tiny-llama" / "tokenizer.json"
+FILES = ("config.json", "generation_config.json", "model.safetensors")
+
+
+def prepare(fixture, folder):
+    """The path to give to mlxcel: compiling needs a tokenizer, which most directories do not have."""
+    if fixture.is_file() or (fixture / TOKENIZER.name).exists():
+        return fixture
+    model = folder / "model"
+    model.mkdir()
+    for name in FILES:
+        if (fixture / name).exists():
+            (model / name).symlink_to(fixture / name)
+    (model / TOKENIZER.name).symlink_to(TOKENIZER)
+    return model
+
+
+def compile_command(fixture, model, folder):
+    """Most GGUF files have no tokenizer, which a bundle needs: they are compiled as far as StableHLO."""
+    if fixture.is_file() and b"tokenizer.ggml.model" not in fixture.read_bytes():
+        return ["compile", model, "--emit", "stablehlo", "-o", folder / "out.mlir"]
+    return ["compile", model, "--target", "cpu:sapphirerapids", "-o", folder / "out.mlxb"]
+
+
+def check(binary, fixture):
+    """The faults of one fixture as text."""
+    faults = ""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        model = prepare(fixture, folder)
+        environment = dict(os.environ, MLXCEL_CACHE=str(folder / "cache"), MLXCEL_STATE=str(folder / "state"))
+        for command in (["show", model], compile_command(fixture, model, folder)):
+            done = subprocess.run([binary, *command], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+            if done.returncode or "runtime error" in done.stderr or "Sanitizer" in done.stderr:
+                faults += f"{command[0]} {fixture.relative_to(FIXTURES)}: exit status {done.returncode}\n{done.stderr[-3000:]}"
+    return faults
+
+
+def main():
+    binary = sys.argv[1]
+    if not os.path.exists(binary):
+        print(f"skipped: there is no {binary}: ./build.sh test --all builds it")
+        return 77
+    fixtures = sorted(path.parent for path in FIXTURES.glob("*/config.json")) + sorted(FIXTURES.glob("*.gguf")) + sorted(FIXTURES.glob("gguf/*.gguf"))
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        faults = [text for text in pool.map(lambda fixture: check(binary, fixture), fixtures) if text]
+    print("\n".join(faults))
+    print(f"{len(fixtures) - len(faults)} passed, {len(faults)} failed, 0 skipped")
+    return 1 if faults or len(fixtures) < 80 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
