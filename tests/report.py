@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Prints a report of a ctest run: skipped cases, slowest programs, skipped programs with their reasons, and the counts.
 
-  report.py FOLDER [--strict]
+  report.py FOLDER [--strict] [--again XML]
+  report.py FOLDER --count-failed
 
 FOLDER is a build folder after `ctest --output-junit FOLDER/tests.xml`. With --strict, exit status 1 if a program was skipped for a reason that is not in
-ALLOWED: a skipped test is a missing test.
+ALLOWED: a skipped test is a missing test. XML is the result of `ctest --rerun-failed`: the report names the programs that failed first and passed then.
+--count-failed prints the number of failed programs only.
 """
+import argparse
 import pathlib
 import re
 import sys
@@ -36,18 +39,38 @@ def count_cases(programs):
     print("cases: {} passed, {} failed, {} skipped".format(*counts))
 
 
+def read(path):
+    return list(xml.etree.ElementTree.parse(path).getroot().iter("testcase"))
+
+
+def failures(programs):
+    return [program.get("name") for program in programs if program.find("failure") is not None]
+
+
 def main():
-    folder, strict = pathlib.Path(sys.argv[1]), "--strict" in sys.argv[2:]
-    programs = list(xml.etree.ElementTree.parse(folder / "tests.xml").getroot().iter("testcase"))
+    options = argparse.ArgumentParser()
+    options.add_argument("folder", type=pathlib.Path)
+    options.add_argument("--strict", action="store_true")
+    options.add_argument("--again", type=pathlib.Path)
+    options.add_argument("--count-failed", action="store_true")
+    options = options.parse_args()
+    programs = read(options.folder / "tests.xml")
     skipped = [(program.get("name"), reason(program)) for program in programs if program.find("skipped") is not None]
-    failed = [program.get("name") for program in programs if program.find("failure") is not None]
+    failed = failures(programs)
+    if options.count_failed:
+        print(len(failed))
+        return 0
     count_cases(programs)
+    if options.again:
+        first, failed = failed, failures(read(options.again))
+        for name in first:
+            print(f"{name}: failed, and {'failed again' if name in failed else 'passed when it ran alone: find out why'}")
     slowest = sorted(programs, key=lambda program: -float(program.get("time", 0)))[:SLOWEST]
     print("slowest: " + ", ".join(f"{program.get('name')} {float(program.get('time', 0)):.0f} s" for program in slowest))
     for name, why in skipped:
         print(f"skipped: {name}: {why}")
     print(f"programs: {len(programs) - len(skipped) - len(failed)} passed, {len(failed)} failed, {len(skipped)} skipped", flush=True)
-    wrong = [name for name, why in skipped if not why.startswith(ALLOWED)] if strict else []
+    wrong = [name for name, why in skipped if not why.startswith(ALLOWED)] if options.strict else []
     if wrong:
         print(f"these programs must not be skipped: {', '.join(wrong)} (allowed reasons: {', '.join(ALLOWED)})", file=sys.stderr)
     return 1 if wrong else 0

@@ -94,6 +94,7 @@ export const access_cases = {
       assert.deepEqual(await page.evaluate(findFaults), [], theme);
     }
     await page.locator('#settings').click();
+    await page.getByRole('dialog', {name: 'Settings'}).waitFor();
     for (const theme of ['light', 'dark']) {
       await page.evaluate(value => { document.documentElement.dataset.theme = value; }, theme);
       assert.deepEqual(await page.evaluate(findFaults), [], `settings, ${theme}`);

@@ -22,7 +22,11 @@ export async function say(page, text) {
   await page.locator('#input').fill(text);
   await page.locator('#send:not([disabled])').waitFor();
   await page.locator('#input').press('Enter');
+  await drawn(page);
 }
+// Waits until what the page was told before is on the screen: it draws with the next frame, and effects run after that one.
+export const drawn = page => page.evaluate(() => new Promise(give => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(give)))));
+// Waits for the end of the answer to what say() sent.
 export const done = page => page.locator('.message.assistant.last[aria-busy]').waitFor({state: 'detached'});
 export const answerOf = page => page.locator('.message.assistant').last().locator('.body');
 

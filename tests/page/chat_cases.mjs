@@ -150,8 +150,8 @@ export const chat_cases = {
     const height = () => page.locator('.message.user .body').evaluate(body => body.clientHeight);
     const before = await height();
     await fold.click();
-    assert.ok(await height() > 3 * before);
     assert.equal(await page.getByRole('button', {name: 'Show less'}).getAttribute('aria-expanded'), 'true');
+    assert.ok(await height() > 3 * before);
     await done(page);
   },
   async titles_are_generated_renamed_and_kept({page, network}) {
@@ -176,7 +176,7 @@ export const chat_cases = {
   },
   async starters_fill_the_field({page}) {
     await page.getByRole('list', {name: 'Examples'}).getByRole('button').first().click();
-    assert.ok((await page.locator('#input').inputValue()).length > 20);
+    await until(async () => (await page.locator('#input').inputValue()).length > 20);
     await until(() => page.evaluate(() => document.activeElement.id === 'input'));
   },
   async each_chat_keeps_its_model({page, locked, network, expect}) {

@@ -42,7 +42,7 @@ export const fault_cases = {
     else network.isGone = true;  // Firefox has no such command
     await say(page, 'kept');
     await page.locator('.ending.error').waitFor();
-    assert.ok((await stored(page)).includes('kept'));
+    await until(async () => (await stored(page)).includes('kept'));
     if (name === 'chromium') await context.setOffline(false);
     network.isGone = false;
     await page.locator('.notice.down').waitFor({state: 'detached'});
