@@ -369,14 +369,29 @@ configure() {  # FOLDER OPTIONS...
 }
 targets=()  # empty: all targets
 test_options=()
+fetch_beside=  # a function that build_tree runs in the background; wait_for_fetch waits for its end
 kernel_objects=()  # option of further builds: the objects of the CPU kernel are the same in every build
 
 build_tree() {
   lock_build
   fetch
+  if [ -n "$fetch_beside" ]; then
+    mkdir -p "$build/logs"
+    "$fetch_beside" >"$build/logs/fetching-beside.log" 2>&1 &
+    fetching=$!
+    trap 'kill $fetching 2>/dev/null' EXIT  # for a build that fails
+  fi
   iree
   step 'building mlxcel' compile_tree "$build" "$@"
   kernel_objects=(-DMLXCEL_KERNEL_OBJECTS="$build/generated")
+}
+
+wait_for_fetch() {
+  local status=0
+  wait "$fetching" || status=$?
+  trap - EXIT
+  grep -v ' \.\.\. ' "$build/logs/fetching-beside.log" >&2 || true
+  [ $status -eq 0 ] || exit $status
 }
 
 # Builds mlxcel for another machine, in build/MACHINE. Does not fetch an iree-compile for that machine.
@@ -680,13 +695,28 @@ demo_prompt='What is a compiler? Answer in one sentence.'
 
 ctest_path() { if [ "$cmake" = cmake ]; then echo ctest; else echo "$(dirname "$cmake")/ctest"; fi; }
 
-run_test_verb() {
-  local folder=$build emulated=0
-  build_tree
+# What the tests need besides the build. CMake does not need it, so it is fetched while IREE and mlxcel are built.
+fetch_for_tests() {
   pip_fetch clang-format
   pip_fetch clang-tidy
   fetch_test_models
   need_llama_cpp
+}
+fetch_for_all_tests() {
+  fetch_for_tests
+  fetch_debian
+  (once "$build/clients" "$(cat tests/clients/requirements.txt)" 'fetching clients of the server' fetch_clients) || echo 'continuing without them: cases that need them are skipped'
+  (once "$build/schemas" "$(cat tests/schemas/requirements.txt)" 'fetching packages with JSON schemas' fetch_schemas) || echo 'continuing without them: the test schemas is skipped'
+  (once "$build/sdists" "$(cat tests/clients/sdists.txt)" 'fetching tests of the clients' fetch_client_tests) || echo 'continuing without them: the test sdk is skipped'
+  (once "$deps/playwright" "$(cat tests/page/npm.txt)" 'fetching the browser driver' fetch_npm tests/page/npm.txt "$deps/playwright") || true
+}
+
+run_test_verb() {
+  local folder=$build emulated=0
+  fetch_beside=fetch_for_tests
+  [ "${1:-}" != --all ] || fetch_beside=fetch_for_all_tests
+  build_tree
+  wait_for_fetch
   case ${1:-} in
     --asan)
       shift
@@ -703,11 +733,6 @@ run_test_verb() {
       ;;
     --all)
       shift
-      fetch_debian
-      (once "$build/clients" "$(cat tests/clients/requirements.txt)" 'fetching clients of the server' fetch_clients) || echo 'continuing without them: cases that need them are skipped' >&2
-      (once "$build/schemas" "$(cat tests/schemas/requirements.txt)" 'fetching packages with JSON schemas' fetch_schemas) || echo 'continuing without them: the test schemas is skipped' >&2
-      (once "$build/sdists" "$(cat tests/clients/sdists.txt)" 'fetching tests of the clients' fetch_client_tests) || echo 'continuing without them: the test sdk is skipped' >&2
-      (once "$deps/playwright" "$(cat tests/page/npm.txt)" 'fetching the browser driver' fetch_npm tests/page/npm.txt "$deps/playwright") || true
       (targets=(mlxcel); step 'building mlxcel with sanitizers' compile_tree "$build/asan" -DMLXCEL_SANITIZE=ON "${kernel_objects[@]}")
       if [ "$(uname -m)" = x86_64 ] && find_qemu; then
         emulated=1
