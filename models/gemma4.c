@@ -235,9 +235,15 @@ static mlx_status_t read_shared_layers(const mlx_source_t *source, mlx_config_t 
   return NULL;
 }
 
+// The text model of gemma4_unified has neither per-layer embeddings nor experts, and other defaults.
+static bool is_unified(const mlx_source_t *source) {
+  return !strcmp(mlx_source_architecture(source), "gemma4_unified_text");
+}
+
 static mlx_status_t read_layer_embedding(const mlx_source_t *source, mlx_config_t *c) {
   const bool gguf = mlx_source_is_gguf(source);
   bool found;
+  if (is_unified(source)) return NULL;
   c->layer_embedding = gguf || mlx_source_mentions(source, "hidden_size_per_layer_input") ? 0 : 256;
   c->layer_vocab = gguf ? c->vocab : 262144;
   MLX_TRY(mlx_source_int(source, "hidden_size_per_layer_input", ".embedding_length_per_layer_input", 0,
@@ -291,16 +297,17 @@ static mlx_status_t require_causality(const mlx_source_t *source) {
 }
 
 static mlx_status_t read_ropes(const mlx_source_t *source, mlx_config_t *c) {
+  const bool given = mlx_source_is_gguf(source) || mlx_source_has(source, "rope_parameters", NULL);
   const mlx_rope_fields_t global = {.group = "full_attention",
                                     .default_theta = 1000000.0,
+                                    .default_type = given ? NULL : "proportional",
+                                    .default_partial = given ? 1.0 : 0.25,
                                     .head_dim = c->global_head_dim,
                                     .proportional = true},
                           local = {.group = "sliding_attention",
                                    .gguf_theta = ".rope.freq_base_swa",
                                    .gguf_dims = ".rope.dimension_count_swa",
                                    .unscaled = true};
-  if (!mlx_source_is_gguf(source) && !mlx_source_has(source, "rope_parameters", NULL))
-    return mlx_source_field_error(source, "rope_parameters", NULL, MLX_INVALID_INPUT, "is missing");
   MLX_TRY(mlx_read_rope(source, &global, c, &c->rope));
   return mlx_read_rope(source, &local, c, &c->local_rope);
 }
@@ -315,13 +322,13 @@ static mlx_status_t gemma4_read_config(const mlx_source_t *source, mlx_config_t 
   MLX_TRY(mlx_read_attention_bias(source, "attention_bias", false, c));
   MLX_TRY(
       mlx_read_number(source, "final_logit_softcapping", ".final_logit_softcapping", 0.0, &c->logit_softcap));
-  MLX_TRY(mlx_read_windows(source, 6, 512, c));
+  MLX_TRY(mlx_read_windows(source, 6, is_unified(source) ? 1024 : 512, c));
   if (!gguf) c->windowed[c->layers - 1] = false;  // as the class does
   MLX_TRY(read_shared_layers(source, c));
   MLX_TRY(gguf ? read_gguf_heads(source, c) : read_hf_heads(source, c));
   MLX_TRY(check_heads(source, c));
   MLX_TRY(read_layer_embedding(source, c));
-  MLX_TRY(read_experts(source, c));
+  if (!is_unified(source)) MLX_TRY(read_experts(source, c));
   MLX_TRY(read_layer_scales(source, c));
   c->attention_scale = 1.0;
   c->embed_scale = sqrt((double)c->hidden);
@@ -422,7 +429,7 @@ static mlx_value_t gemma4_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_
 
 // The factors of the layers' outputs, which read_config has read.
 static const char *const gemma4_ignored[] = {".layer_scalar", ".layer_output_scale.weight", NULL};
-static const char *const gemma4_types[] = {"gemma4_text", NULL};
+static const char *const gemma4_types[] = {"gemma4_text", "gemma4_unified_text", NULL};
 static const char *const gemma4_gguf_types[] = {"gemma4", NULL};
 
 const mlx_arch_t mlx_arch_gemma4 = {

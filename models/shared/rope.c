@@ -39,7 +39,7 @@ static mlx_status_t positive(const mlx_source_t *source, const mlx_rope_fields_t
 static mlx_status_t read_type(const mlx_source_t *source, const mlx_rope_fields_t *f, const char **out_type) {
   static const char *const names[] = {"rope_type", "type"};
   bool found = false;
-  *out_type = "default";
+  *out_type = f->default_type ? f->default_type : "default";
   if (f->unscaled && mlx_source_is_gguf(source)) return NULL;
   for (int i = 0; i < 2 && !found; ++i) {
     MLX_TRY(mlx_source_string(source, key_of(source, f, names[i]).text, i ? NULL : ".rope.scaling.type",
@@ -81,7 +81,7 @@ static mlx_status_t read_dims(const mlx_source_t *source, const mlx_rope_fields_
                               int64_t *out) {
   const char *names[] = {f->partial ? f->partial : "partial_rotary_factor",
                          "rope_parameters.partial_rotary_factor"};
-  double share = f->default_partial > 0.0 ? f->default_partial : 1.0;
+  double share = f->default_partial > 0.0 && !f->proportional ? f->default_partial : 1.0;
   bool found = false;
   for (int i = 0; i < 2; ++i) {
     MLX_TRY(mlx_source_number(source, names[i], NULL, &share, &found));
@@ -274,7 +274,7 @@ static mlx_status_t scale_longrope(const mlx_source_t *source, const mlx_rope_fi
 // Only the first pairs of a head rotate, by the frequencies that they have in the whole head.
 static mlx_status_t scale_proportional(const mlx_source_t *source, const mlx_rope_fields_t *f,
                                        mlx_rope_t *rope) {
-  double factor = 1.0, share = 1.0;
+  double factor = 1.0, share = f->default_partial > 0.0 ? f->default_partial : 1.0;
   bool found;
   MLX_TRY(rope_number(source, f, "factor", NULL, &factor, &found));
   MLX_TRY(positive(source, f, "factor", NULL, factor));

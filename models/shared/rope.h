@@ -12,7 +12,8 @@ typedef struct mlx_rope_fields {
   const char *gguf_theta;  // NULL: ".rope.freq_base"
   const char *gguf_dims;   // NULL: ".rope.dimension_count"
   int64_t head_dim;        // of the layers; 0: that of the config
-  bool proportional;       // type "proportional" is supported: Gemma 4's
+  bool proportional;         // type "proportional" is supported: Gemma 4's
+  const char *default_type;  // NULL: "default"
   double default_theta;    // 0: 10000
   double fixed_theta;      // the base, whatever the fields say; 0: none
   const char *partial;  // name of the rotated share of a head outside rope_parameters; NULL: all dims rotate
