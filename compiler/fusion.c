@@ -100,7 +100,7 @@ mlx_network_attention_t mlx_network_attention(const mlx_graph_t *graph, const ml
     if (!out.row) out.form = node->attention;
     out.layers += mlx_node_stores_kv(node);
     out.row = greatest_divisor(node->attention.kv_heads * node->attention.head_dim, out.row);
-    if (node->attention.shared) out.unsupported = "layers that share keys and values";
+    if (node->attention.shared && !out.unsupported) out.unsupported = "layers that share keys and values";
     if (!same_heads(&node->attention, &out.form))
       out.unsupported = "layers with different numbers or sizes of heads";
   }

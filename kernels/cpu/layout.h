@@ -40,8 +40,8 @@
 //
 // panel_format.h has the same formats as a table; graph/dtype.c maps each file type to a format.
 //
-// KV pool: [pool pages][attention layers][KV heads], then states (step.h). A head has the keys and the values
-// of a page. Padded: head_dim rounded up to 16.
+// KV pool: [pool pages][layers that store keys and values][KV heads of the layer], then states (step.h). A
+// head has the keys and the values of a page. Padded: head_dim of the layer rounded up to 16.
 //   F32, F16, BF16  keys [head_dim][16 positions]; values [16 positions][padded]
 //   Q8              keys and values as signed bytes in that order, each followed by 16 scales (f32), one per
 //                   position

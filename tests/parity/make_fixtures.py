@@ -245,10 +245,10 @@ MULTIMODAL = {
                                      sliding_attention=dict(rope_type="default", rope_theta=10000.0))),
                   SIGLIP, dict(mm_tokens_per_image=4, tie_word_embeddings=False), "llava"),
     "gemma4-mm": ("gemma4", dict(GEMMA4, model_type="gemma4_text", num_hidden_layers=4, layer_types=2 * ["sliding_attention", "full_attention"],
-                                 num_kv_shared_layers=2, hidden_size_per_layer_input=8, vocab_size_per_layer_input=VOCAB),
+                                 num_kv_shared_layers=2, hidden_size_per_layer_input=8, vocab_size_per_layer_input=VOCAB, pad_token_id=0),
                   dict(model_type="gemma4_vision", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
                        num_key_value_heads=1, head_dim=8, patch_size=4, position_embedding_size=16),
-                  dict(tie_word_embeddings=True, image_token_id=300, video_token_id=301, audio_token_id=302), "new"),
+                  dict(tie_word_embeddings=True, image_token_id=400, video_token_id=401, audio_token_id=402), "new"),
     "qwen2_5_vl": ("qwen2_5_vl", dict(model_type="qwen2_5_vl_text", rope_parameters=rope("default", **SECTIONS)),
                    dict(QWEN_EYES, hidden_size=8, intermediate_size=8), {}, "flat"),
     "qwen3_vl": ("qwen3_vl", dict(model_type="qwen3_vl_text", head_dim=16, rope_parameters=rope(
