@@ -93,6 +93,12 @@ static void print_config(const mlx_model_t *model, const char *kind) {
          (long long)(c->expert_ffn ? c->expert_ffn : c->ffn), (long long)c->heads,
          mlx_plural((uint64_t)c->heads, "head", "heads"), (long long)c->head_dim);
   printf(c->kv_heads == c->heads ? "\n" : " (%lld for keys and values)\n", (long long)c->kv_heads);
+  if (c->global_head_dim)
+    printf("no window     heads of %lld (%lld for keys and values) in layers without a window\n",
+           (long long)c->global_head_dim, (long long)c->global_kv_heads);
+  if (c->shared_kv_layers)
+    printf("shared KV     the last %lld layers use keys and values of earlier layers\n",
+           (long long)c->shared_kv_layers);
   if (c->experts)
     printf("experts       %lld per layer, %lld used per token\n", (long long)c->experts,
            (long long)c->experts_used);

@@ -29,10 +29,15 @@ int64_t mlx_job_longest_text(const mlx_compile_job_t *job) {
 }
 
 bool mlx_job_kv_bytes(const mlx_compile_job_t *job, int64_t positions, size_t *out_bytes) {
-  const int64_t head_dim = job->model->config.head_dim;
-  const size_t rows = (size_t)(mlx_graph_kv_numbers(job->graph) / head_dim);  // keys and values of heads
-  if (!mlx_mul(rows, (size_t)mlx_module_kv_head_bytes(&job->module, head_dim), out_bytes)) return false;
-  return mlx_mul(*out_bytes, (size_t)positions, out_bytes);
+  size_t bytes = 0, layer;
+  for (int id = 1; id <= (int)job->graph->count; ++id) {
+    const mlx_node_t *node = mlx_graph_node(job->graph, id);
+    const mlx_attention_t *a = &node->attention;
+    if (!mlx_node_stores_kv(node)) continue;
+    const size_t head = (size_t)mlx_module_kv_head_bytes(&job->module, a->head_dim);
+    if (!mlx_mul(2 * (size_t)a->kv_heads, head, &layer) || !mlx_add(bytes, layer, &bytes)) return false;
+  }
+  return mlx_mul(bytes, (size_t)positions, out_bytes);
 }
 
 // The pure form has the KV pages of one sequence as arguments, so it needs a length.

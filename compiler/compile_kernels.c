@@ -193,11 +193,8 @@ const char *mlx_job_storage_name(const mlx_compile_job_t *job) {
 mlx_status_t mlx_job_check_kv_format(const mlx_compile_job_t *job) {
   if (job->module.kv != MLX_Q8_0) return NULL;
   bool generic = !job->module.kernels;
-  if (job->module.kernels && job->target.gpu) {
-    mlx_network_attention_t attention;
-    MLX_TRY(mlx_network_attention(job->graph, &job->module, &attention));
-    generic = !attention.kernel;
-  }
+  if (job->module.kernels && job->target.gpu)
+    generic = !mlx_network_attention(job->graph, &job->module).kernel;
   if (!generic) return NULL;
   return mlx_status_hint(
       mlx_error(MLX_UNSUPPORTED, "cannot use --kv q8 for %s: only the attention kernels support it",

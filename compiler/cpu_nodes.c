@@ -257,26 +257,38 @@ static mlx_status_t write_spread(mlx_cpu_writer_t *w, const mlx_node_t *node, ml
   return mlx_cpu_append(w, &i);
 }
 
-static mlx_status_t write_attention(mlx_cpu_writer_t *w, int id) {
-  const mlx_node_t *node = mlx_graph_node(w->graph, id);
-  const mlx_attention_t *a = &node->attention;
+// Takes the place of a layer's keys and values in a page, and stores them there.
+static mlx_status_t write_append(mlx_cpu_writer_t *w, const mlx_node_t *node, mlx_instruction_t *append) {
   mlx_cpu_program_t *p = w->program;
+  const mlx_attention_t *a = &node->attention;
+  int64_t *page_bytes = append->pages ? &p->header.window_page_bytes : &p->header.page_bytes;
+  append->kv_at = *page_bytes;
+  *page_bytes += mlx_kv_page_bytes(p->header.kv_format, a->kv_heads, a->head_dim);
+  mlx_instruction_t i = *append;
+  MLX_TRY(mlx_cpu_begin(w, &i));
+  MLX_TRY(mlx_cpu_read(w, node->operands[1], &i.a));
+  MLX_TRY(mlx_cpu_read(w, node->operands[2], &i.b));
+  return mlx_cpu_append(w, &i);
+}
+
+static mlx_status_t write_attention(mlx_cpu_writer_t *w, int id) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id),
+                   *owner = mlx_graph_kv_owner(w->graph, &node->attention);
+  const mlx_attention_t *a = &node->attention;
   if (a->head_dim > MLX_CPU_MAX_HEAD_DIM || a->heads % a->kv_heads)
     return mlx_cpu_unsupported(w, "attention heads of this size");
-  mlx_instruction_t append = instruction_of(MLX_RUN_APPEND, MLX_ROWS_TOKENS);
-  append.heads = (int32_t)a->heads;
-  append.kv_heads = (int32_t)a->kv_heads;
-  append.head_dim = (int32_t)a->head_dim;
-  append.pages = a->window && w->options->window_pages;
-  int64_t *page_bytes = append.pages ? &p->header.window_page_bytes : &p->header.page_bytes;
-  append.kv_at = *page_bytes;
-  *page_bytes += mlx_kv_page_bytes(p->header.kv_format, a->kv_heads, a->head_dim);
-  mlx_instruction_t attend = append;
+  mlx_instruction_t attend = instruction_of(MLX_RUN_APPEND, MLX_ROWS_TOKENS);
+  attend.heads = (int32_t)a->heads;
+  attend.kv_heads = (int32_t)a->kv_heads;
+  attend.head_dim = (int32_t)a->head_dim;
+  attend.pages = a->window && w->options->window_pages;
+  if (owner == node) {
+    MLX_TRY(write_append(w, node, &attend));
+    mlx_cpu_value(w, id)->kv_at = attend.kv_at;
+  } else {
+    attend.kv_at = mlx_cpu_value(w, (int)(owner - w->graph->nodes) + 1)->kv_at;
+  }
   attend.kind = MLX_RUN_ATTEND;
-  MLX_TRY(mlx_cpu_begin(w, &append));
-  MLX_TRY(mlx_cpu_read(w, node->operands[1], &append.a));
-  MLX_TRY(mlx_cpu_read(w, node->operands[2], &append.b));
-  MLX_TRY(mlx_cpu_append(w, &append));
   attend.numbers[0] = (float)a->scale;
   attend.numbers[1] = (float)a->softcap;
   attend.window = a->window < INT_MAX ? (int32_t)a->window : 0;
@@ -376,6 +388,7 @@ static mlx_status_t write_routing(mlx_cpu_writer_t *w, experts_t *e) {
   route.kind = MLX_RUN_ROUTE;
   route.op = params->sigmoid;
   route.bias = mlx_cpu_weight(w, e->node->operands[8]);
+  route.up = mlx_cpu_weight(w, e->node->operands[9]);
   route.heads = (int32_t)params->groups;
   route.kv_heads = (int32_t)params->groups_used;
   route.numbers[0] = (float)params->sum_eps;

@@ -15,6 +15,7 @@ typedef struct mlx_cpu_value {
   int view_of;         // node id whose place this is a part of; 0: its own
   int remaining;       // uses that are not written yet
   int64_t read_phase;  // last phase that reads it, or -1
+  int64_t kv_at;       // of attention that stores keys and values: where they are in a page
 } mlx_cpu_value_t;
 
 typedef struct mlx_cpu_writer {

@@ -10,7 +10,7 @@ mlx_status_t mlx_function_create(const mlx_model_t *model, const mlx_graph_t *gr
                                  const mlx_module_options_t *options, mlx_function_t *out) {
   *out = (mlx_function_t){.model = model, .graph = graph, .options = options, .scope = ""};
   MLX_TRY(mlx_builder_create(options->form, "mlxcel", &out->b));
-  MLX_TRY(mlx_network_attention(graph, options, &out->attention));
+  out->attention = mlx_network_attention(graph, options);
   return mlx_alloc(graph->count + 1, sizeof *out->values, &out->values);
 }
 
@@ -52,15 +52,22 @@ static mlx_page_kind_t page_kind(const mlx_function_t *g, const mlx_attention_t 
   return a->window && g->options->window_pages ? MLX_WINDOW_PAGES : MLX_PAGES;
 }
 
+// Numbers of the keys of a position in a layer.
+static int64_t key_numbers(const mlx_attention_t *a) { return a->kv_heads * a->head_dim; }
+
 mlx_layer_place_t mlx_function_place_layer(const mlx_function_t *g, int64_t layer) {
-  int64_t counts[MLX_PAGE_KINDS] = {0};
+  int64_t counts[MLX_PAGE_KINDS] = {0}, rows[MLX_PAGE_KINDS] = {0};
   mlx_layer_place_t place = {0};
   for (int id = 1; id <= (int)g->graph->count; ++id) {
     const mlx_node_t *node = mlx_graph_node(g->graph, id);
-    if (node->kind != MLX_NODE_ATTENTION) continue;
+    if (!mlx_node_stores_kv(node)) continue;
     const mlx_page_kind_t kind = page_kind(g, &node->attention);
-    if (node->attention.layer == layer) place = (mlx_layer_place_t){.kind = kind, .nth = counts[kind]};
+    const int64_t each = key_numbers(&node->attention) / g->attention.row;
+    if (node->attention.layer == layer)
+      place = (mlx_layer_place_t){
+          .kind = kind, .nth = counts[kind], .first_row = 2 * MLX_KV_PAGE * rows[kind], .rows = each};
     ++counts[kind];
+    rows[kind] += each;
   }
   place.layers = counts[place.kind];
   return place;
@@ -71,20 +78,35 @@ int64_t mlx_function_page_layers(const mlx_function_t *g, mlx_page_kind_t kind) 
   return kind == MLX_WINDOW_PAGES ? windowed : g->attention.layers - windowed;
 }
 
-// Numbers of a page: keys and values of its layers.
-static int64_t page_numbers(const mlx_function_t *g, mlx_page_kind_t kind) {
-  const mlx_attention_t *a = &g->attention.form;
-  return mlx_function_page_layers(g, kind) * 2 * MLX_KV_PAGE * a->kv_heads * a->head_dim;
+// The sizes of a page: its keys and values as numbers and as bytes.
+typedef struct page_size {
+  int64_t numbers, bytes;
+} page_size_t;
+
+static void add_layer(const mlx_function_t *g, const mlx_attention_t *a, page_size_t *size) {
+  size->numbers += 2 * MLX_KV_PAGE * key_numbers(a);
+  size->bytes += 2 * MLX_KV_PAGE * a->kv_heads * mlx_module_kv_head_bytes(g->options, a->head_dim);
+}
+
+static page_size_t size_of_page(const mlx_function_t *g, mlx_page_kind_t kind) {
+  page_size_t size = {0};
+  bool any = false;
+  for (int id = 1; id <= (int)g->graph->count; ++id) {
+    const mlx_node_t *node = mlx_graph_node(g->graph, id);
+    if (!mlx_node_stores_kv(node)) continue;
+    any = true;
+    if (page_kind(g, &node->attention) == kind) add_layer(g, &node->attention, &size);
+  }
+  if (!any && kind == MLX_PAGES) add_layer(g, &g->attention.form, &size);
+  return size;
 }
 
 int64_t mlx_function_page_bytes(const mlx_function_t *g, mlx_page_kind_t kind) {
-  const int64_t head_dim = g->attention.form.head_dim;
-  return page_numbers(g, kind) / head_dim * mlx_module_kv_head_bytes(g->options, head_dim);
+  return size_of_page(g, kind).bytes;
 }
 
 int64_t mlx_function_kv_row(const mlx_function_t *g) {
-  const mlx_attention_t *a = &g->attention.form;
-  return g->options->kv == MLX_Q8_0 || has_cpu_kernel(g) ? 0 : a->kv_heads * a->head_dim;
+  return g->options->kv == MLX_Q8_0 || has_cpu_kernel(g) ? 0 : g->attention.row;
 }
 
 int64_t mlx_function_state_bytes(const mlx_function_t *g) {
@@ -107,9 +129,10 @@ static int64_t size_of(const mlx_function_t *g, int64_t pure, int64_t least) {
 mlx_type_t mlx_function_kv_type(const mlx_function_t *g) {
   const int64_t row = mlx_function_kv_row(g);
   if (!row) return MLX_TYPE(MLX_I32, mlx_function_has_fixed_rows(g) ? 1 : MLX_DIM_RUNTIME);
-  return MLX_TYPE(g->options->kv,
-                  size_of(g, (mlx_module_pure_pages(g->options) + 1) * (page_numbers(g, MLX_PAGES) / row), 1),
-                  row);
+  return MLX_TYPE(
+      g->options->kv,
+      size_of(g, (mlx_module_pure_pages(g->options) + 1) * (size_of_page(g, MLX_PAGES).numbers / row), 1),
+      row);
 }
 
 void mlx_function_begin(mlx_function_t *g, const char *name, const char *comment, mlx_step_size_t size) {
@@ -203,7 +226,7 @@ static mlx_built_t page_table_of(mlx_function_t *g, mlx_page_kind_t kind, mlx_bu
 mlx_built_t mlx_function_page_rows(mlx_function_t *g, mlx_page_kind_t kind, mlx_built_t pages) {
   mlx_builder_t *b = g->b;
   const mlx_type_t each = mlx_type_of(pages);
-  const int64_t count = mlx_function_page_layers(g, kind) * 2 * MLX_KV_PAGE;
+  const int64_t count = size_of_page(g, kind).numbers / g->attention.row;
   mlx_built_t page_rows = mlx_build_int(b, "page_rows", count, each);
   mlx_built_t rows = mlx_build_binary(b, "page_start", "multiply", pages, page_rows);
   if (kind == MLX_WINDOW_PAGES || !g->first_row.id) return rows;
@@ -227,8 +250,8 @@ static void place_keys(mlx_function_t *g, mlx_page_kind_t kind, mlx_built_t is_p
   mlx_built_t scratch = mlx_build_int(b, "scratch_page", 0, each);
   mlx_built_t page = mlx_build_select(b, "page_or_scratch", is_padding, scratch, found);
   mlx_built_t first = mlx_function_page_rows(g, kind, page);
-  mlx_built_t in_page = mlx_build_binary(b, "index_in_page", "remainder", g->positions, page_size);
-  g->rows[kind] = mlx_build_binary(b, "kv_rows", "add", first, in_page);
+  g->in_page = mlx_build_binary(b, "index_in_page", "remainder", g->positions, page_size);
+  g->rows[kind] = mlx_build_binary(b, "kv_rows", "add", first, g->in_page);
 }
 
 // The only segment: where its page table is, and its last position.

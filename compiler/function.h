@@ -32,17 +32,19 @@ typedef struct mlx_rope_table {
 // The kinds of pages of the KV pool (kernels/step.h).
 typedef enum mlx_page_kind { MLX_PAGES, MLX_WINDOW_PAGES, MLX_PAGE_KINDS } mlx_page_kind_t;
 
-// Where the keys and values of a layer are: layer |nth| of the |layers| layers in pages of a kind.
+// Where the keys and values of a layer are: layer |nth| of the |layers| layers in pages of a kind. In the KV
+// pool of generic attention each position has |rows| rows of keys and as many of values, and the layer's part
+// of a page starts at row |first_row|.
 typedef struct mlx_layer_place {
   mlx_page_kind_t kind;
-  int64_t nth, layers;
+  int64_t nth, layers, first_row, rows;
 } mlx_layer_place_t;
 
 // The weights of a mixture of experts: matrices [experts, rows, columns], biases [experts, rows].
 typedef struct mlx_expert_weights {
   mlx_built_t gate, up, down;
   mlx_built_t gate_bias, up_bias, down_bias;  // each may be MLX_NO_VALUE
-  mlx_built_t choice_bias;                    // [experts] or MLX_NO_VALUE
+  mlx_built_t choice_bias, factors;           // [experts] or MLX_NO_VALUE
 } mlx_expert_weights_t;
 
 typedef struct mlx_function {
@@ -61,8 +63,10 @@ typedef struct mlx_function {
   mlx_built_t positions;  // [N] position of each token; 0 for padding
   mlx_built_t wanted;     // [W, 1] index of each wanted token
   // Generic attention, for each kind of page that the module has.
-  mlx_built_t rows[MLX_PAGE_KINDS];  // [N] row in the KV pool of each token's key in the page's first layer;
-                                     // padding: in page 0
+  // [N] row in the KV pool of each token's key, if it is in the page's first layer and that layer has one row
+  // for each position; padding: in page 0
+  mlx_built_t rows[MLX_PAGE_KINDS];
+  mlx_built_t in_page;                     // [N] position of each token in its page
   mlx_built_t first_page[MLX_PAGE_KINDS];  // [1] where the page table of the segment is in |batch|
   mlx_built_t first_row;                   // [1] of the pages, after the window pages; id 0: 0
   mlx_built_t last;                        // [1] last position of the segment
@@ -85,6 +89,7 @@ mlx_status_t mlx_function_create(const mlx_model_t *model, const mlx_graph_t *gr
 bool mlx_function_is_ragged(const mlx_function_t *g);
 // Whether the arguments have fixed first dimensions (kernels/step.h): only kernels read beyond them.
 bool mlx_function_has_fixed_rows(const mlx_function_t *g);
+// |layer| must store keys and values.
 mlx_layer_place_t mlx_function_place_layer(const mlx_function_t *g, int64_t layer);
 // Layers in a page of a kind; 0: the module has no such pages.
 int64_t mlx_function_page_layers(const mlx_function_t *g, mlx_page_kind_t kind);

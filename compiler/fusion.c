@@ -36,6 +36,7 @@ static const char *unsupported_experts(const mlx_model_t *model, const mlx_modul
                                        const mlx_graph_t *graph, const mlx_node_t *node) {
   mlx_stored_t stored[3];  // gate, up, down
   if (!node->operands[3]) return "experts without a gate";
+  if (node->operands[9]) return "factors of experts";
   for (int i = 0; i < 3; ++i) {
     const mlx_node_t *weight = mlx_graph_operand(graph, node, 2 + i);
     stored[i] = stored_weight(model, options, weight);
@@ -89,26 +90,31 @@ static const char *unsupported_recurrent(const mlx_graph_t *graph, const mlx_nod
                                                                         : NULL;
 }
 
-mlx_status_t mlx_network_attention(const mlx_graph_t *graph, const mlx_module_options_t *options,
-                                   mlx_network_attention_t *out) {
-  *out = (mlx_network_attention_t){.layers = 0};
+static int64_t greatest_divisor(int64_t a, int64_t b) { return b ? greatest_divisor(b, a % b) : a; }
+
+mlx_network_attention_t mlx_network_attention(const mlx_graph_t *graph, const mlx_module_options_t *options) {
+  mlx_network_attention_t out = {.layers = 0};
   for (int id = 1; id <= (int)graph->count; ++id) {
     const mlx_node_t *node = mlx_graph_node(graph, id);
     if (node->kind != MLX_NODE_ATTENTION) continue;
-    if (!out->layers++) out->form = node->attention;
-    if (!same_heads(&node->attention, &out->form))
-      return mlx_error(MLX_UNSUPPORTED, "layers with different numbers or sizes of heads are not supported");
+    if (!out.row) out.form = node->attention;
+    out.layers += mlx_node_stores_kv(node);
+    out.row = greatest_divisor(node->attention.kv_heads * node->attention.head_dim, out.row);
+    if (node->attention.shared && !out.unsupported) out.unsupported = "layers that share keys and values";
+    if (!same_heads(&node->attention, &out.form))
+      out.unsupported = "layers with different numbers or sizes of heads";
   }
-  if (!out->layers) {  // the pool has pages all the same
-    out->layers = 1;
-    out->form = (mlx_attention_t){.heads = 1, .kv_heads = 1, .head_dim = MLX_NO_HEAD_DIM};
+  if (!out.layers) {  // the pool has pages all the same
+    out.layers = 1;
+    out.form = (mlx_attention_t){.heads = 1, .kv_heads = 1, .head_dim = out.row = MLX_NO_HEAD_DIM};
   }
-  out->kernel = options->kernels && options->kernels->gpu && !unsupported_attention(&out->form);
-  return NULL;
+  if (!out.unsupported) out.unsupported = unsupported_attention(&out.form);
+  out.kernel = options->kernels && options->kernels->gpu && !out.unsupported;
+  return out;
 }
 
 static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx_module_options_t *options,
-                   const mlx_node_t *node, mlx_fused_node_t *out) {
+                   const char *unsupported_network, const mlx_node_t *node, mlx_fused_node_t *out) {
   if (node->kind == MLX_NODE_LINEAR) {
     const mlx_node_t *weight = mlx_graph_operand(graph, node, 1);
     const mlx_stored_t stored = stored_weight(model, options, weight);
@@ -119,7 +125,9 @@ static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx
     out->kernel = stored.tiles.bits || (stored.dtype != MLX_F32 && node->dims[1] % 8 == 0);
   } else if (is_norm(node->kind)) {
     // In the 16-bit mode, IREE rounds and normalizes in one dispatch.
-    out->kernel = !options->narrow && (is_row_norm(node->kind) ? node->dims[1] : node->head_dim) % 4 == 0;
+    const bool has_gain = node->kind != MLX_NODE_HEAD_RMSNORM || node->operands[1];
+    out->kernel =
+        !options->narrow && has_gain && (is_row_norm(node->kind) ? node->dims[1] : node->head_dim) % 4 == 0;
   } else if (node->kind == MLX_NODE_PERMUTE) {
     out->kernel = node->dims[1] % 4 == 0;
   } else if (is_elementwise(node->kind)) {
@@ -128,7 +136,7 @@ static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx
     out->kernel = !options->narrow && node->dims[0] == MLX_DIM_TOKENS && node->dims[1] % 4 == 0 && !wide &&
                   node->start % 4 == 0;
   } else if (node->kind == MLX_NODE_ATTENTION) {
-    out->unsupported = unsupported_attention(&node->attention);
+    out->unsupported = unsupported_network;
     out->kernel = !out->unsupported;
   } else if (node->kind == MLX_NODE_EXPERTS) {
     out->unsupported = unsupported_experts(model, options, graph, node);
@@ -481,8 +489,9 @@ mlx_status_t mlx_fusion_make(const mlx_model_t *model, const mlx_graph_t *graph,
   const int count = (int)graph->count;
   MLX_TRY(mlx_alloc(graph->count, sizeof *out_fusion->nodes, &out_fusion->nodes));
   if (!options->kernels || !options->kernels->gpu) return NULL;
+  const char *unsupported = mlx_network_attention(graph, options).unsupported;
   for (int id = 1; id <= count; ++id) {
-    choose(model, graph, options, mlx_graph_node(graph, id), at(f, id));
+    choose(model, graph, options, unsupported, mlx_graph_node(graph, id), at(f, id));
     at(f, id)->token = is_token_product(f, id);
   }
   for (int id = 1; id <= count; ++id) fuse(f, id, mlx_graph_node(graph, id));

@@ -9,12 +9,14 @@
 
 // All layers share one KV pool, so attention is on the kernel path in all layers or in none.
 typedef struct mlx_network_attention {
-  mlx_attention_t form;  // of the first layer; all layers have the same heads
-  int layers;
+  mlx_attention_t form;  // of the first layer
+  int layers;            // that store keys and values
+  int64_t row;  // numbers of a row of the KV pool of generic attention: keys of a position are whole rows in
+                // every layer
   bool kernel;  // it is on the kernel path
+  const char *unsupported;  // the feature that the kernels lack; static text
 } mlx_network_attention_t;
-mlx_status_t mlx_network_attention(const mlx_graph_t *graph, const mlx_module_options_t *options,
-                                   mlx_network_attention_t *out) MLX_MUST_USE;
+mlx_network_attention_t mlx_network_attention(const mlx_graph_t *graph, const mlx_module_options_t *options);
 
 typedef struct mlx_fused_node {
   bool kernel;              // a kernel of kernels/cuda computes it; else it is lowered through StableHLO

@@ -181,11 +181,9 @@ mlx_status_t mlx_module_use_kernels(const mlx_model_t *model, const mlx_graph_t 
                                     const char **out_missing) {
   if (!kernels->gpu) return use_cpu_kernel(model, graph, kernels, options, out_missing);
   bool any;
-  mlx_network_attention_t attention;
   if (options->layout == MLX_LAYOUT_TILES) MLX_TRY(use_tiles(model, graph, kernels, options));
   options->kernels = kernels;
   MLX_TRY(check_kernels(model, graph, options, &any, out_missing));
-  MLX_TRY(mlx_network_attention(graph, options, &attention));
   if (!any) options->kernels = NULL;
   // Without attention kernels a step has one segment: the sizes of the generic path.
   // A prompt of 512 tokens can be scored in one step (mlxcel eval). The LM head of the 16-bit mode computes
@@ -193,7 +191,7 @@ mlx_status_t mlx_module_use_kernels(const mlx_model_t *model, const mlx_graph_t 
   const mlx_step_size_t sizes[] = {{1, 1},     {MLX_FEW_SEQUENCES, MLX_FEW_SEQUENCES}, {16, 16}, {64, 64},
                                    {256, 256}, {512, options->narrow ? 64 : 256}};
   const size_t count = sizeof sizes / sizeof *sizes;
-  if (!any || !attention.kernel) return NULL;
+  if (!any || !mlx_network_attention(graph, options).kernel) return NULL;
   mlx_decode_plan_t plan;
   bool fits;
   MLX_TRY(mlx_decode_plan_make(model, graph, options, &plan, &fits));

@@ -162,7 +162,8 @@ static mlx_expert_weights_t expert_weights(const mlx_function_t *f, const mlx_no
                                 .gate_bias = weight(f, node, 5),
                                 .up_bias = weight(f, node, 6),
                                 .down_bias = weight(f, node, 7),
-                                .choice_bias = weight(f, node, 8)};
+                                .choice_bias = weight(f, node, 8),
+                                .factors = weight(f, node, 9)};
 }
 
 static mlx_built_t lower_experts(mlx_function_t *f, const mlx_launch_t *l) {
@@ -371,7 +372,7 @@ static mlx_built_t as_heads(mlx_function_t *f, mlx_built_t x, int64_t head_dim) 
 static mlx_built_t lower_head_rmsnorm(mlx_function_t *f, const mlx_node_t *node, mlx_built_t x) {
   const mlx_built_t heads = as_heads(f, x, node->head_dim);
   mlx_built_t gain = weight(f, node, 1);
-  if (gain.dims[0] > node->head_dim) {  // each head has its own
+  if (gain.id && gain.dims[0] > node->head_dim) {  // each head has its own
     const int64_t count = gain.dims[0] / node->head_dim;
     gain = mlx_build_reshape(f->b, "gain", gain, MLX_TYPE(MLX_F32, count, node->head_dim));
     gain = mlx_build_broadcast(f->b, "gains_of_heads", gain, (int64_t[]){1, 2},
@@ -479,7 +480,9 @@ static mlx_built_t lower_generic(mlx_function_t *f, const mlx_node_t *node) {
       return mlx_generic_experts(f, name, &node->experts, &weights, x, scores);
     }
     case MLX_NODE_ATTENTION: {
-      const mlx_built_t q = as_f32(f, operands[0]), k = as_f32(f, operands[1]), v = as_f32(f, operands[2]);
+      const mlx_built_t q = as_f32(f, operands[0]),
+                        k = node->attention.shared ? MLX_NO_VALUE : as_f32(f, operands[1]),
+                        v = node->attention.shared ? MLX_NO_VALUE : as_f32(f, operands[2]);
       return mlx_generic_attention(f, &node->attention, q, k, v, weight(f, node, 3));
     }
     case MLX_NODE_SCALE: return mlx_generic_scale(f, name, as_f32(f, operands[0]), node->factor);

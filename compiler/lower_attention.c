@@ -106,10 +106,33 @@ mlx_built_t mlx_generic_rope(mlx_function_t *g, const char *name, mlx_built_t x,
 // ----------------------------------------------------------------------------------------------------------
 // Attention over chunks of the context, with an online softmax
 
-// Rows of the KV pool of keys (what 0) or values (what 1) of a page's layer number |layer|, for the rows of
-// its first layer's keys.
-static mlx_built_t layer_rows(mlx_builder_t *b, mlx_built_t rows, int64_t layer, int64_t what) {
-  const int64_t offset = (2 * layer + what) * MLX_KV_PAGE;
+// Where the layer is whose keys and values |a| reads.
+static mlx_layer_place_t place_of(const mlx_function_t *g, const mlx_attention_t *a) {
+  return mlx_function_place_layer(g, a->shared ? a->kv_layer : a->layer);
+}
+
+// Positions in the KV pool, as in mlx_function_t: [positions] each.
+typedef struct pool_rows {
+  mlx_built_t rows, in_page;
+} pool_rows_t;
+
+// The rows of each position, if a position has |count| rows: [positions * count]
+static mlx_built_t rows_of_positions(mlx_builder_t *b, pool_rows_t at, int64_t count) {
+  if (count == 1) return at.rows;
+  const mlx_type_t each = mlx_type_of(at.rows), all = MLX_TYPE(MLX_I32, each.dims[0], count);
+  mlx_built_t more = mlx_build_int(b, "more_rows", count - 1, each);
+  more = mlx_build_binary(b, "rows_before", "multiply", at.in_page, more);
+  mlx_built_t first = mlx_build_binary(b, "first_rows", "add", at.rows, more);
+  first = mlx_build_broadcast(b, "first_row", first, (int64_t[]){0}, all);
+  mlx_built_t nth = mlx_build_iota(b, "nth_row", 1, all);
+  mlx_built_t rows = mlx_build_binary(b, "each_row", "add", first, nth);
+  return mlx_build_reshape(b, "all_rows", rows, MLX_TYPE(MLX_I32, each.dims[0] * count));
+}
+
+// Rows of the KV pool of keys (what 0) or values (what 1) of a layer.
+static mlx_built_t layer_rows(mlx_builder_t *b, pool_rows_t at, mlx_layer_place_t place, int64_t what) {
+  const int64_t offset = place.first_row + what * MLX_KV_PAGE * place.rows;
+  mlx_built_t rows = rows_of_positions(b, at, place.rows);
   if (offset) {
     mlx_built_t offsets = mlx_build_int(b, "layer_offset", offset, mlx_type_of(rows));
     rows = mlx_build_binary(b, "layer_rows", "add", rows, offsets);
@@ -120,9 +143,12 @@ static mlx_built_t layer_rows(mlx_builder_t *b, mlx_built_t rows, int64_t layer,
 // Writes |x| [N, kv_heads * head_dim] to the KV pool.
 static void store_rows(mlx_function_t *g, const mlx_attention_t *a, int64_t what, mlx_built_t x) {
   mlx_builder_t *b = g->b;
-  const mlx_layer_place_t place = mlx_function_place_layer(g, a->layer);
-  mlx_built_t index = layer_rows(b, g->rows[place.kind], place.nth, what);
+  const mlx_layer_place_t place = place_of(g, a);
+  mlx_built_t index = layer_rows(b, (pool_rows_t){g->rows[place.kind], g->in_page}, place, what);
   mlx_built_t stored = mlx_build_convert(b, "as_stored", x, g->options->kv);
+  if (place.rows > 1)
+    stored = mlx_build_reshape(b, "rows_stored", stored,
+                               MLX_TYPE(g->options->kv, x.dims[0] * place.rows, g->attention.row));
   mlx_built_t pool = mlx_builder_load(b, MLX_ARG_KV);
   pool = mlx_build_scatter(b, "pool", pool, index, stored);
   mlx_builder_store(b, MLX_ARG_KV, pool);
@@ -140,7 +166,7 @@ static mlx_built_t chunk_positions(mlx_builder_t *b, mlx_built_t chunk) {
 
 // Their rows in the KV pool. Positions after the last one read its row: every row that is read was written,
 // so that masked values are finite. So are those of page 0, which positions before all windows may have.
-static mlx_built_t chunk_rows(mlx_function_t *g, mlx_page_kind_t kind, mlx_built_t positions) {
+static pool_rows_t chunk_rows(mlx_function_t *g, mlx_page_kind_t kind, mlx_built_t positions) {
   mlx_builder_t *b = g->b;
   const mlx_type_t each = mlx_type_of(positions);
   mlx_built_t last = mlx_build_broadcast(b, "last", g->last, (int64_t[]){0}, each);
@@ -153,17 +179,17 @@ static mlx_built_t chunk_rows(mlx_function_t *g, mlx_page_kind_t kind, mlx_built
   mlx_built_t page = mlx_build_gather(b, "page", g->batch, index);
   mlx_built_t first = mlx_function_page_rows(g, kind, page);
   mlx_built_t in_page = mlx_build_binary(b, "index_in_page", "remainder", position, page_size);
-  return mlx_build_binary(b, "chunk_rows", "add", first, in_page);
+  return (pool_rows_t){mlx_build_binary(b, "chunk_rows", "add", first, in_page), in_page};
 }
 
 // Keys or values of a chunk: [C, kv_heads, head_dim]
-static mlx_built_t load_rows(mlx_function_t *g, const mlx_attention_t *a, const char *name, mlx_built_t rows,
+static mlx_built_t load_rows(mlx_function_t *g, const mlx_attention_t *a, const char *name, pool_rows_t rows,
                              int64_t what) {
   mlx_builder_t *b = g->b;
-  mlx_built_t index = layer_rows(b, rows, mlx_function_place_layer(g, a->layer).nth, what);
+  mlx_built_t index = layer_rows(b, rows, place_of(g, a), what);
   mlx_built_t found = mlx_build_gather(b, "pool_rows", mlx_builder_load(b, MLX_ARG_KV), index);
   found = mlx_build_convert(b, "rows_f32", found, MLX_F32);
-  return mlx_build_reshape(b, name, found, MLX_TYPE(MLX_F32, rows.dims[0], a->kv_heads, a->head_dim));
+  return mlx_build_reshape(b, name, found, MLX_TYPE(MLX_F32, rows.rows.dims[0], a->kv_heads, a->head_dim));
 }
 
 // The mask [N, C]: positions after the query and, with a sliding window, positions before the window.
@@ -242,8 +268,10 @@ mlx_built_t mlx_generic_attention(mlx_function_t *g, const mlx_attention_t *a, m
                                   mlx_built_t v, mlx_built_t sinks) {
   mlx_builder_t *b = g->b;
   const int64_t n = g->size.tokens, group = a->heads / a->kv_heads;
-  store_rows(g, a, 0, k);
-  store_rows(g, a, 1, v);
+  if (!a->shared) {
+    store_rows(g, a, 0, k);
+    store_rows(g, a, 1, v);
+  }
   mlx_built_t query = mlx_build_reshape(b, "query", q, MLX_TYPE(MLX_F32, n, a->kv_heads, group, a->head_dim));
   mlx_built_t scale = mlx_build_float(b, "scale", a->scale, mlx_type_of(query));
   query = mlx_build_binary(b, "scaled_query", "multiply", query, scale);
@@ -252,7 +280,7 @@ mlx_built_t mlx_generic_attention(mlx_function_t *g, const mlx_attention_t *a, m
   mlx_built_t chunk;
   const mlx_loop_t loop = mlx_build_loop(b, "each_chunk", g->chunks, soft.parts, 3, &chunk);
   mlx_built_t positions = chunk_positions(b, chunk);
-  mlx_built_t rows = chunk_rows(g, mlx_function_place_layer(g, a->layer).kind, positions);
+  const pool_rows_t rows = chunk_rows(g, place_of(g, a).kind, positions);
   mlx_built_t keys = load_rows(g, a, "keys", rows, 0);
   mlx_built_t values = load_rows(g, a, "values", rows, 1);
   mlx_built_t scores = chunk_scores(g, a, query, keys, positions);

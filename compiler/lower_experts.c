@@ -72,6 +72,18 @@ static mlx_built_t keep_groups(mlx_builder_t *b, const mlx_experts_t *e, mlx_bui
   return mlx_build_reshape(b, "choice_of_groups", members, mlx_type_of(choice));
 }
 
+// Multiplies the weights by the factors [experts] of their experts. |type|: [M, experts].
+static void multiply_factors(mlx_builder_t *b, mlx_built_t factors, mlx_type_t type, chosen_t *out) {
+  factors = mlx_build_convert(b, "factors_f32", factors, MLX_F32);
+  factors = mlx_build_broadcast(b, "expert_factors", factors, (int64_t[]){1}, type);
+  mlx_built_t zero = mlx_build_float(b, "zero", 0.0, type);
+  for (int64_t i = 0; i < out->count; ++i) {
+    mlx_built_t own = mlx_build_select(b, "its_factor", is_index(b, out->index[i], type), factors, zero);
+    mlx_built_t factor = mlx_build_reduce_last(b, "factor", "add", own);
+    out->weight[i] = mlx_build_binary(b, "weight_of_expert", "multiply", out->weight[i], factor);
+  }
+}
+
 static void choose(mlx_function_t *g, const mlx_experts_t *e, const mlx_expert_weights_t *w,
                    mlx_built_t scores, chosen_t *out) {
   mlx_builder_t *b = g->b;
@@ -96,6 +108,7 @@ static void choose(mlx_function_t *g, const mlx_experts_t *e, const mlx_expert_w
     total = total.id ? mlx_build_binary(b, "weight_sum", "add", total, weight) : weight;
   }
   normalize(b, e, total, out);
+  if (w->factors.id) multiply_factors(b, w->factors, type, out);
 }
 
 // act(gate) * up or, if there is a limit, the clamped variant of gpt-oss. |gate| and |up| have the same

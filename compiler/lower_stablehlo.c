@@ -26,7 +26,8 @@ mlx_built_t mlx_generic_rmsnorm(mlx_function_t *g, const char *name, mlx_built_t
   mlx_built_t safe = mlx_build_binary(b, "mean_plus_eps", "add", mean, small);
   mlx_built_t scale = mlx_build_unary(b, "rms_scale", "rsqrt", safe);
   mlx_built_t scales = mlx_build_broadcast(b, "rms_scales", scale, (int64_t[]){0}, full);
-  mlx_built_t normed = mlx_build_binary(b, "normed", "multiply", x, scales);
+  mlx_built_t normed = mlx_build_binary(b, weight.id ? "normed" : name, "multiply", x, scales);
+  if (!weight.id) return normed;
   const mlx_built_t gains =
       weight.rank == 2 ? weight : mlx_build_broadcast(b, "gains", weight, (int64_t[]){1}, full);
   return mlx_build_binary(b, name, "multiply", normed, gains);

@@ -720,6 +720,9 @@ mlx_status_t mlx_plan_match_network(const mlx_model_t *model, const mlx_graph_t 
   MLX_TRY(mlx_alloc(graph->count, sizeof *m.matched, &m.matched));
   for (int id = 1; id <= (int)graph->count; ++id)
     mlx_plan_require(&m, !is_kind(&m, id, MLX_NODE_SCAN), id, "is a selective scan");
+  for (int id = 1; id <= (int)graph->count; ++id)
+    mlx_plan_require(&m, !mlx_graph_node(graph, id)->attention.shared, id,
+                     "shares keys and values with another layer");
   while (m.first_attention < model->config.layers && !find_attention(&m, m.first_attention))
     ++m.first_attention;
   int x = plan->first_node = match_embedding(&m);

@@ -98,6 +98,19 @@ bool mlx_graph_is_encoder(const mlx_graph_t *graph) {
   return false;
 }
 
+// Keys and values must be stored before a shared layer reads them: its queries depend on them.
+static mlx_status_t check_shared(const mlx_graph_t *graph) {
+  for (int id = 1; id <= (int)graph->count; ++id) {
+    const mlx_node_t *node = mlx_graph_node(graph, id);
+    if (node->kind != MLX_NODE_ATTENTION || !node->attention.shared) continue;
+    const mlx_node_t *owner = mlx_graph_kv_owner(graph, &node->attention);
+    if (!owner || owner >= node)
+      return mlx_error(MLX_INTERNAL, "attention of layer %lld reads the keys of layer %lld before they exist",
+                       (long long)node->attention.layer, (long long)node->attention.kv_layer);
+  }
+  return NULL;
+}
+
 mlx_status_t mlx_graph_finish(mlx_graph_t *graph, mlx_value_t logits) {
   if (!graph->status && (!logits.id || logits.rank != 2 || logits.dims[0] != MLX_DIM_WANTED)) {
     mlx_graph_fail(graph, mlx_error(MLX_INTERNAL, "the LM head returns %s; expected f32[W, vocab]",
@@ -111,14 +124,24 @@ mlx_status_t mlx_graph_finish(mlx_graph_t *graph, mlx_value_t logits) {
                                         .operands = {logits.id}});
   mlx_status_t status = graph->status;
   graph->status = NULL;
-  return status ? status : mlx_graph_sort(graph);
+  if (!status) status = mlx_graph_sort(graph);
+  return status ? status : check_shared(graph);
+}
+
+const mlx_node_t *mlx_graph_kv_owner(const mlx_graph_t *graph, const mlx_attention_t *attention) {
+  const int64_t layer = attention->shared ? attention->kv_layer : attention->layer;
+  for (int id = 1; id <= (int)graph->count; ++id) {
+    const mlx_node_t *node = mlx_graph_node(graph, id);
+    if (mlx_node_stores_kv(node) && node->attention.layer == layer) return node;
+  }
+  return NULL;
 }
 
 int64_t mlx_graph_kv_numbers(const mlx_graph_t *graph) {
   int64_t numbers = 0;
   for (int id = 1; id <= (int)graph->count; ++id) {
     const mlx_node_t *node = mlx_graph_node(graph, id);
-    if (node->kind == MLX_NODE_ATTENTION) numbers += 2 * node->attention.kv_heads * node->attention.head_dim;
+    if (mlx_node_stores_kv(node)) numbers += 2 * node->attention.kv_heads * node->attention.head_dim;
   }
   return numbers;
 }
@@ -153,7 +176,7 @@ mlx_graph_windows_t mlx_graph_windows(const mlx_graph_t *graph) {
   mlx_graph_windows_t w = {0};
   for (int id = 1; id <= (int)graph->count; ++id) {
     const mlx_node_t *node = mlx_graph_node(graph, id);
-    if (node->kind != MLX_NODE_ATTENTION) continue;
+    if (!mlx_node_stores_kv(node)) continue;
     ++w.layers;
     if (!node->attention.window) continue;
     ++w.windowed;

@@ -33,7 +33,7 @@
 
 #define MLX_DIM_TOKENS (-1)
 #define MLX_DIM_WANTED (-2)
-#define MLX_NODE_OPERANDS 9
+#define MLX_NODE_OPERANDS 10
 
 typedef enum mlx_node_kind {
   MLX_NODE_TOKENS,          // () -> i32 [M]: token ids
@@ -43,7 +43,7 @@ typedef enum mlx_node_kind {
   MLX_NODE_EMBED,           // (table [rows, width], indices i32 [M]) -> [M, width]
   MLX_NODE_RMSNORM,         // (x, weight) eps
   MLX_NODE_LAYERNORM,       // (x, weight or none, bias or none) eps
-  MLX_NODE_HEAD_RMSNORM,    // (x, weight [head_dim] or [heads * head_dim]) eps, head_dim
+  MLX_NODE_HEAD_RMSNORM,    // (x, weight [head_dim], [heads * head_dim] or none) eps, head_dim
   MLX_NODE_HEAD_LAYERNORM,  // (x, weight [head_dim] or [heads, head_dim]) eps, head_dim
   MLX_NODE_LINEAR,          // (x [M, in], weight [out, in]) -> [M, out]
   MLX_NODE_BIAS,            // (x [M, width], bias [width]): x + bias
@@ -55,22 +55,23 @@ typedef enum mlx_node_kind {
   MLX_NODE_GROW,            // (x, positions) beta, period
   MLX_NODE_ACTIVATE,        // (x) act
   MLX_NODE_GATED,           // (gate, up) act: act(gate) * up
-  MLX_NODE_EXPERTS,         // (x, scores, gate, up, down, gate bias, up bias, down bias, choice bias) experts
-  MLX_NODE_SIGMOID,         // (x)
-  MLX_NODE_SCALE_ROWS,      // (x [M, width], factor [M, 1])
-  MLX_NODE_COLUMNS,         // (x) start: columns [start, start + width of the result)
-  MLX_NODE_HEAD_COLUMNS,    // (x) head_dim, start: columns [start, start + count) of each head
-  MLX_NODE_JOIN,            // (a [M, n], b [M, m]) -> [M, n + m]
-  MLX_NODE_PERMUTE,         // (x, order i32 [width]): column i is column order[i] of x
-  MLX_NODE_ROPE,            // (x, positions) head_dim, rope
-  MLX_NODE_ATTENTION,       // (q, k, v, sinks or none, relative or none) attention
-  MLX_NODE_CONVOLVE,        // (x, weight [channels, taps], bias or none) silu; recurrent
-  MLX_NODE_DELTA,           // (qkv, step, beta, rate, bias) delta; recurrent
-  MLX_NODE_SCAN,            // (xbc, step, rate, bias, skip) scan; recurrent
-  MLX_NODE_WANTED,          // (hidden [M, hidden]) -> [W, hidden]: the rows of the wanted tokens
-  MLX_NODE_POOL,            // (hidden [M, hidden]) pooling -> [W, hidden]: of the texts of the wanted tokens
-  MLX_NODE_LOGITS,  // (x [W, vocab]): the result of the graph, unchanged. Of an encoder: the embedding
-                    // or the scores of each text
+  MLX_NODE_EXPERTS,       // (x, scores, gate, up, down, gate bias, up bias, down bias, choice bias, factors)
+                          // experts
+  MLX_NODE_SIGMOID,       // (x)
+  MLX_NODE_SCALE_ROWS,    // (x [M, width], factor [M, 1])
+  MLX_NODE_COLUMNS,       // (x) start: columns [start, start + width of the result)
+  MLX_NODE_HEAD_COLUMNS,  // (x) head_dim, start: columns [start, start + count) of each head
+  MLX_NODE_JOIN,          // (a [M, n], b [M, m]) -> [M, n + m]
+  MLX_NODE_PERMUTE,       // (x, order i32 [width]): column i is column order[i] of x
+  MLX_NODE_ROPE,          // (x, positions) head_dim, rope
+  MLX_NODE_ATTENTION,     // (q, k or none, v or none, sinks or none, relative or none) attention
+  MLX_NODE_CONVOLVE,      // (x, weight [channels, taps], bias or none) silu; recurrent
+  MLX_NODE_DELTA,         // (qkv, step, beta, rate, bias) delta; recurrent
+  MLX_NODE_SCAN,          // (xbc, step, rate, bias, skip) scan; recurrent
+  MLX_NODE_WANTED,        // (hidden [M, hidden]) -> [W, hidden]: the rows of the wanted tokens
+  MLX_NODE_POOL,          // (hidden [M, hidden]) pooling -> [W, hidden]: of the texts of the wanted tokens
+  MLX_NODE_LOGITS,        // (x [W, vocab]): the result of the graph, unchanged. Of an encoder: the embedding
+                          // or the scores of each text
   MLX_NODE_KINDS
 } mlx_node_kind_t;
 const char *mlx_node_kind_name(mlx_node_kind_t kind);  // "linear"
@@ -106,7 +107,7 @@ typedef struct mlx_node {
   mlx_scan_t scan;
   bool silu;
   mlx_pooling_t pooling;
-  mlx_experts_t experts;    // its biases are operands 5 to 8
+  mlx_experts_t experts;    // its biases are operands 5 to 8, its factors operand 9
   size_t weight_index;      // in the model's list of weights
   const char *weight_name;  // borrowed
   int order;                // of a weight: id of the order of its columns; 0: none
@@ -159,11 +160,18 @@ static inline const mlx_node_t *mlx_graph_operand(const mlx_graph_t *graph, cons
 // differ in the order of independent nodes become the same. Leaves out nodes that the logits do not need.
 mlx_status_t mlx_graph_sort(mlx_graph_t *graph) MLX_MUST_USE;
 
-// Numbers that the KV cache keeps for one position: keys and values of all attention nodes.
+// The attention node whose keys and values |attention| reads: that of its layer or, if it is shared, of its
+// |kv_layer|. NULL: the graph has none.
+const mlx_node_t *mlx_graph_kv_owner(const mlx_graph_t *graph, const mlx_attention_t *attention);
+// Whether |node| is attention that stores keys and values.
+static inline bool mlx_node_stores_kv(const mlx_node_t *node) {
+  return node->kind == MLX_NODE_ATTENTION && !node->attention.shared;
+}
+// Numbers that the KV cache keeps for one position: keys and values of all attention nodes that store them.
 int64_t mlx_graph_kv_numbers(const mlx_graph_t *graph);
-// Sliding windows of the attention layers.
+// Sliding windows of the attention layers that store keys and values.
 typedef struct mlx_graph_windows {
-  int layers, windowed;  // attention layers; those with a window
+  int layers, windowed;  // such layers; those with a window
   int64_t widest;        // positions of the widest window
   int64_t kv_numbers;    // like mlx_graph_kv_numbers, of the layers with a window
 } mlx_graph_windows_t;

@@ -138,7 +138,7 @@ mlx_value_t mlx_op_head_rmsnorm(mlx_graph_t *g, const char *name, mlx_value_t x,
                                 mlx_value_t weight, double eps) {
   mlx_node_t node = node_of(MLX_NODE_HEAD_RMSNORM, name, x, weight);
   REQUIRE(is_rows(x) && head_dim > 0 && x.dims[1] % head_dim == 0 &&
-              (is_vector(weight, head_dim) || is_vector(weight, x.dims[1])),
+              (!weight.id || is_vector(weight, head_dim) || is_vector(weight, x.dims[1])),
           x, weight, "expected x [M, heads * head_dim] and weight [head_dim] or [heads * head_dim]");
   node.eps = eps;
   node.head_dim = head_dim;
@@ -223,7 +223,7 @@ static bool groups_fit(const mlx_experts_t *e, int64_t experts) {
 }
 
 bool mlx_experts_are_plain(const mlx_experts_t *e) {
-  return !e->sigmoid && !e->choice_bias.id && e->groups <= 1 && e->sum_eps == 0.0 &&
+  return !e->sigmoid && !e->choice_bias.id && !e->factors.id && e->groups <= 1 && e->sum_eps == 0.0 &&
          (e->weight_scale == 0.0 || e->weight_scale == 1.0);
 }
 
@@ -236,12 +236,14 @@ mlx_value_t mlx_op_experts(mlx_graph_t *g, const char *name, const mlx_experts_t
       experts_fit(e, x, gate, up, down), gate, down,
       "expected gate and up [experts, ffn, hidden] and down [experts, hidden, ffn], with biases [experts, "
       "ffn] and [experts, hidden]");
+  REQUIRE(!e->factors.id || is_vector(e->factors, gate.dims[0]), scores, e->factors,
+          "expected factors [experts]");
   REQUIRE(!e->choice_bias.id || is_vector(e->choice_bias, gate.dims[0]), scores, e->choice_bias,
           "expected scores [M, experts] and a bias of the choice [experts]");
   REQUIRE(groups_fit(e, gate.dims[0]), scores, gate,
           "expected groups of at least two experts, and enough experts in those that are used");
-  const int more[] = {gate.id,       up.id,           down.id,          e->gate_bias.id,
-                      e->up_bias.id, e->down_bias.id, e->choice_bias.id};
+  const int more[] = {gate.id,       up.id,           down.id,           e->gate_bias.id,
+                      e->up_bias.id, e->down_bias.id, e->choice_bias.id, e->factors.id};
   memcpy(node.operands + 2, more, sizeof more);
   node.experts = *e;
   return mlx_graph_append(g, &node);
@@ -418,13 +420,25 @@ int64_t mlx_relative_bucket(int64_t key, int64_t query, int64_t buckets) {
   return (key > query ? half : 0) + (large < half ? large : half - 1);
 }
 
+// Whether |a| can attend to the keys and values of its |kv_layer|, whose attention is in the graph.
+static bool can_share(const mlx_graph_t *g, const mlx_attention_t *a) {
+  const mlx_node_t *node = mlx_graph_kv_owner(g, a);
+  const mlx_attention_t *from = node ? &node->attention : NULL;
+  return from && !a->whole && !from->whole && from->kv_heads == a->kv_heads &&
+         from->head_dim == a->head_dim && from->window == a->window;
+}
+
 mlx_value_t mlx_op_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
                              mlx_value_t v) {
   mlx_node_t node = node_of(MLX_NODE_ATTENTION, "attended", q, k);
-  REQUIRE(a->kv_heads > 0 && a->heads % a->kv_heads == 0 && is_rows_of(q, a->heads * a->head_dim) &&
-              is_rows_of(k, a->kv_heads * a->head_dim),
-          q, k, "expected q [M, heads * head_dim] and k [M, kv_heads * head_dim]");
-  REQUIRE(same_shape(k, v), k, v, "expected equal shapes of k and v");
+  REQUIRE(a->kv_heads > 0 && a->heads % a->kv_heads == 0 && is_rows_of(q, a->heads * a->head_dim), q, k,
+          "expected q [M, heads * head_dim]");
+  if (a->shared) {
+    REQUIRE(!k.id && !v.id && can_share(g, a), q, k, "expected an earlier layer with the same KV heads");
+  } else {
+    REQUIRE(is_rows_of(k, a->kv_heads * a->head_dim), q, k, "expected k [M, kv_heads * head_dim]");
+    REQUIRE(same_shape(k, v), k, v, "expected equal shapes of k and v");
+  }
   REQUIRE(!a->sinks.id || is_vector(a->sinks, a->heads), q, a->sinks, "expected sinks [heads]");
   REQUIRE(!a->relative.id || (a->whole && is_matrix(a->relative) && a->relative.dims[1] == a->heads), q,
           a->relative, "expected biases [buckets, heads] for attention of whole texts");

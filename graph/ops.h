@@ -81,7 +81,7 @@ mlx_value_t mlx_op_rope(mlx_graph_t *graph, const char *name, mlx_value_t x, int
 mlx_value_t mlx_op_layernorm(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight,
                              mlx_value_t bias, double eps);
 // Norm of each head of x [M, heads * head_dim] (QK norm). weight: [head_dim], or if each head has its own,
-// [heads * head_dim] for rmsnorm and [heads, head_dim] for layernorm
+// [heads * head_dim] for rmsnorm and [heads, head_dim] for layernorm; for rmsnorm MLX_NONE: no weight
 mlx_value_t mlx_op_head_rmsnorm(mlx_graph_t *graph, const char *name, mlx_value_t x, int64_t head_dim,
                                 mlx_value_t weight, double eps);
 mlx_value_t mlx_op_head_layernorm(mlx_graph_t *graph, const char *name, mlx_value_t x, int64_t head_dim,
@@ -107,8 +107,8 @@ mlx_value_t mlx_op_gated(mlx_graph_t *graph, const char *name, mlx_act_t act, ml
 // Mixture of experts. Each token goes through the |used| experts with the largest weights, and their outputs
 // are summed with these weights. The weights are the softmax of the scores or, with |sigmoid|, the sigmoid of
 // each. |choice_bias| is added to them for the choice only. Those of the used experts are then divided by
-// their sum plus |sum_eps|, with |sum_to_one|, and multiplied by |weight_scale|. Decode reads the weights of
-// the used experts only.
+// their sum plus |sum_eps|, with |sum_to_one|, and multiplied by |weight_scale| and by the factor of the
+// expert in |factors|. Decode reads the weights of the used experts only.
 //
 // With |groups|, the experts are in so many groups of neighbours. A token uses experts of |groups_used|
 // groups only: those whose two best experts have the largest sum.
@@ -124,13 +124,14 @@ typedef struct mlx_experts {
   int64_t groups, groups_used;   // 0 or 1: no groups
   double sum_eps, weight_scale;  // weight_scale 0: 1
   mlx_value_t choice_bias;       // [experts] or MLX_NONE
+  mlx_value_t factors;           // [experts] or MLX_NONE
   mlx_act_t act;
   double limit;  // 0: none
   double slope;
   mlx_value_t gate_bias, up_bias;  // [experts, ffn] or MLX_NONE
   mlx_value_t down_bias;           // [experts, hidden] or MLX_NONE
 } mlx_experts_t;
-// Whether the weights are a plain softmax: no sigmoid, choice_bias, groups, sum_eps or weight_scale.
+// Whether the weights are a plain softmax: no sigmoid, choice_bias, groups, sum_eps, weight_scale or factors.
 bool mlx_experts_are_plain(const mlx_experts_t *experts);
 mlx_value_t mlx_op_experts(mlx_graph_t *graph, const char *name, const mlx_experts_t *params,
                            mlx_value_t x,       // [M, hidden]
@@ -156,7 +157,9 @@ mlx_value_t mlx_op_types(mlx_graph_t *graph);
 int64_t mlx_op_context(const mlx_graph_t *graph);
 
 // Causal attention of one layer, or with |whole| of all positions. Writes k and v to the layer's paged KV
-// cache, then attends to all positions of each sequence up to the query's own.
+// cache, then attends to all positions of each sequence up to the query's own. Layers may have different
+// numbers and sizes of heads. With |shared|, the layer has no cache: it attends to the keys and values of
+// |kv_layer|, an earlier layer with the same KV heads and window, and k and v are MLX_NONE.
 typedef struct mlx_attention {
   int64_t layer;
   int64_t heads, kv_heads, head_dim;
@@ -169,14 +172,16 @@ typedef struct mlx_attention {
       relative;  // with |whole|: [buckets, heads], added to the scores by the distance of key and query,
                  // as T5 and MPNet do (mlx_relative_bucket); or MLX_NONE
   int64_t span;  // with |whole|: it sees so many positions before and after its own only; 0: all
+  bool shared;
+  int64_t kv_layer;  // with |shared|
 } mlx_attention_t;
 // The bucket of a distance: the first half is for keys before the query and its own, the second for keys
 // after it. Small distances have one each, others share one, up to 128.
 int64_t mlx_relative_bucket(int64_t key, int64_t query, int64_t buckets);
 mlx_value_t mlx_op_attention(mlx_graph_t *graph, const mlx_attention_t *params,
                              mlx_value_t q,   // [M, heads * head_dim]
-                             mlx_value_t k,   // [M, kv_heads * head_dim]
-                             mlx_value_t v);  // [M, kv_heads * head_dim] -> [M, heads * head_dim]
+                             mlx_value_t k,   // [M, kv_heads * head_dim] or MLX_NONE
+                             mlx_value_t v);  // [M, kv_heads * head_dim] or MLX_NONE -> [M, heads * head_dim]
 
 // ---- ops with a recurrent state: numbers of each sequence that its tokens read and replace in their order.
 // The state is zero before the first token ----

@@ -96,6 +96,7 @@ static void print_attention(const mlx_attention_t *a, mlx_text_t *out) {
   if (a->softcap != 0.0) mlx_text_printf(out, " softcap=%.6g", a->softcap);
   if (a->whole) mlx_text_puts(out, " whole");
   if (a->span) mlx_text_printf(out, " span=%lld", (long long)a->span);
+  if (a->shared) mlx_text_printf(out, " kv_layer=%lld", (long long)a->kv_layer);
 }
 
 static void print_delta(const mlx_delta_t *d, mlx_text_t *out) {

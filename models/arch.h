@@ -57,6 +57,8 @@ typedef struct mlx_tensor_rule {
   uint32_t dims[MLX_MAX_RANK];                  // MLX_DIM or MLX_HEADS
   bool (*present)(const mlx_config_t *config);  // NULL: always present
   mlx_rule_layers_t layers;
+  // Layers that have it, if |layers| cannot say which; NULL: |layers| decides.
+  bool (*in_layer)(const mlx_config_t *config, int layer);
   bool squeezed;  // Hugging Face and MLX store one more dimension, of 1, after the first
   bool flat;      // of a vector: GGUF stores its numbers as a matrix
   mlx_row_order_t gguf_order, hf_order;  // how each format stores the rows
@@ -95,6 +97,7 @@ typedef struct mlx_arch {
   // Tensors that are skipped, by the end or the start of their names. NULL-terminated; may be NULL.
   const char *const *ignored;  // name endings: buffers that hold no learned values
   const char *const *unused;   // name beginnings: weights that token-by-token decoding does not use
+  bool (*skips)(const mlx_config_t *config, const char *name);  // others, by the config; NULL: none
   mlx_status_t (*read_config)(const mlx_source_t *source, mlx_config_t *out_config);
   // One layer as calls of graph/ops.h, from hidden states [M, hidden] to hidden states.
   mlx_value_t (*layer)(mlx_graph_t *graph, const mlx_config_t *config, int layer, mlx_value_t x);

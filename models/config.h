@@ -29,6 +29,14 @@ typedef struct mlx_config {
   int64_t gate_up_width;  // 2 * ffn, for a fused gate and up
   int64_t one;            // 1, for a matrix with one row
 
+  // Layers that differ from others.
+  int64_t wide_ffn;                    // width inside the MLP of the last |shared_kv_layers|
+  float layer_scales[MLX_MAX_LAYERS];  // factor of each layer's output; 0: 1
+  // Per-layer embeddings: each layer adds its own embedding of the token.
+  int64_t layer_embedding;   // width of it; 0: there is none
+  int64_t layer_embeddings;  // of all layers side by side
+  int64_t layer_vocab;       // rows of their table
+
   // Mixture of experts.
   int64_t experts;                            // per layer
   int64_t experts_used;                       // per token
@@ -59,6 +67,10 @@ typedef struct mlx_config {
   double clip;                    // q, k and v are clamped to [-clip, clip]; 0: no clamping
   bool sinks;                     // each head has an attention sink
   int64_t window;                 // positions that a query of a windowed layer sees
+  int64_t global_head_dim;        // head_dim of layers without a window, if it may differ
+  int64_t global_kv_heads;        // their KV heads, likewise
+  bool values_are_keys;           // in layers without a window: values are keys before their norm
+  int64_t shared_kv_layers;       // the last layers: they attend to the keys and values of earlier layers
   bool windowed[MLX_MAX_LAYERS];  // layers with sliding-window attention
   double query_scale_beta;        // queries are scaled by 1 + beta * log(1 + floor(position / period))
   int64_t query_scale_period;     // 0: no scaling

@@ -91,7 +91,7 @@ INLINE void add_values(const attention_t *a, int32_t format, int TOKENS, const u
   for (int j = 0; j < a->padded; j += 16) {
     v16 even[ATTEND_TOKENS], odd[ATTEND_TOKENS];
     for (int t = 0; t < TOKENS; ++t) {
-      even[t] = v_load(acc + t * MLX_CPU_MAX_HEAD_DIM + j);
+      even[t] = v_load(acc + t * a->padded + j);
       odd[t] = v_zero();
     }
     for (int i = 0; i + 1 < count; i += 2) {
@@ -107,7 +107,7 @@ INLINE void add_values(const attention_t *a, int32_t format, int TOKENS, const u
       for (int t = 0; t < TOKENS; ++t)
         even[t] = v_fma(last, v_all(weights[t * weights_step + count - 1]), even[t]);
     }
-    for (int t = 0; t < TOKENS; ++t) v_store(acc + t * MLX_CPU_MAX_HEAD_DIM + j, v_add(even[t], odd[t]));
+    for (int t = 0; t < TOKENS; ++t) v_store(acc + t * a->padded + j, v_add(even[t], odd[t]));
   }
 }
 
@@ -185,12 +185,12 @@ INLINE void store_head(const attention_t *a, const float *acc, float sum, float 
 }
 
 INLINE void attention_tokens(const attention_t *a, int32_t format, int TOKENS, int count) {
-  float acc[ATTEND_TOKENS][MLX_CPU_MAX_HEAD_DIM], peak[ATTEND_TOKENS], sum[ATTEND_TOKENS];
+  float acc[ATTEND_TOKENS * MLX_CPU_MAX_HEAD_DIM], peak[ATTEND_TOKENS], sum[ATTEND_TOKENS];
   v16 scores[ATTEND_TOKENS][ATTEND_PAGES];
   for (int t = 0; t < TOKENS; ++t) {
     peak[t] = -3e38f;
     sum[t] = 0;
-    for (int j = 0; j < a->padded; j += 16) v_store(acc[t] + j, v_zero());
+    for (int j = 0; j < a->padded; j += 16) v_store(acc + t * a->padded + j, v_zero());
   }
   const int end = seen_end(a, position_of_query(a, count - 1)), last = (end - 1) / MLX_CPU_PAGE;
   const int start = seen_start(a, a->position) / MLX_CPU_PAGE;
@@ -202,7 +202,7 @@ INLINE void attention_tokens(const attention_t *a, int32_t format, int TOKENS, i
     for (; p < pages; ++p) score(a, format, TOKENS, 1, nth + p, &scores[0][p]);
     for (int t = 0; t < TOKENS; ++t) {
       mask_scores(a, t < count ? t : count - 1, nth, pages, scores[t]);
-      softmax_update(pages, a->padded, scores[t], &peak[t], &sum[t], acc[t]);
+      softmax_update(pages, a->padded, scores[t], &peak[t], &sum[t], acc + t * a->padded);
     }
     for (p = 0; p < pages; ++p) {
       const int valid = end - (nth + p) * MLX_CPU_PAGE;
@@ -210,12 +210,12 @@ INLINE void attention_tokens(const attention_t *a, int32_t format, int TOKENS, i
       for (int t = 0; format == MLX_KV_Q8 && t < TOKENS; ++t)
         scores[t][p] = v_mul(scores[t][p], v_load(kv_scales(a, values)));
       add_values(a, format, TOKENS, values, valid < MLX_CPU_PAGE ? valid : MLX_CPU_PAGE,
-                 (const float *)&scores[0][p], ATTEND_PAGES * 16, acc[0]);
+                 (const float *)&scores[0][p], ATTEND_PAGES * 16, acc);
     }
   }
   for (int t = 0; t < count; ++t) {
-    if (a->sink) add_sink(a->sink[t * !a->step], a->padded, &peak[t], &sum[t], acc[t]);
-    store_head(a, acc[t], sum[t], a->out[t]);
+    if (a->sink) add_sink(a->sink[t * !a->step], a->padded, &peak[t], &sum[t], acc + t * a->padded);
+    store_head(a, acc + t * a->padded, sum[t], a->out[t]);
   }
 }
 

@@ -79,6 +79,8 @@ void mlx_run_route(const call_t *c, const mlx_instruction_t *i, int row) {
   }
   for (int k = 0; i->sum_to_one && k < i->used; ++k) r.weight_of[first + k] /= total + i->numbers[0];
   for (int k = 0; k < i->used; ++k) r.weight_of[first + k] *= i->numbers[1];
+  const float *factors = has_weight(&i->up) ? vector_at(c, &i->up) : 0;
+  for (int k = 0; factors && k < i->used; ++k) r.weight_of[first + k] *= factors[r.expert_of[first + k]];
 }
 
 // Counting sort of the pairs by expert.

@@ -40,8 +40,8 @@
 //
 // panel_format.h has the same formats as a table; graph/dtype.c maps each file type to a format.
 //
-// KV pool: [pool pages][attention layers][KV heads], then states (step.h). A head has the keys and the values
-// of a page. Padded: head_dim rounded up to 16.
+// KV pool: [pool pages][layers that store keys and values][KV heads of the layer], then states (step.h). A
+// head has the keys and the values of a page. Padded: head_dim of the layer rounded up to 16.
 //   F32, F16, BF16  keys [head_dim][16 positions]; values [16 positions][padded]
 //   Q8              keys and values as signed bytes in that order, each followed by 16 scales (f32), one per
 //                   position
@@ -58,7 +58,7 @@
 #define MLX_CPU_MAX_WANTED 256  // wanted tokens of a step
 #define MLX_CPU_WORKGROUPS 64   // workgroups of one call: the maximum number of threads
 #define MLX_CPU_MAX_COLUMNS 65536
-#define MLX_CPU_MAX_HEAD_DIM 256
+#define MLX_CPU_MAX_HEAD_DIM 512
 // Distances of a key and a query, from -(MLX_CPU_MAX_TOKENS - 1) on, and room for a vector after the last.
 #define MLX_CPU_DISTANCES (2 * MLX_CPU_MAX_TOKENS + 32)
 #define MLX_CPU_MAX_TAPS 8  // of a convolution
@@ -131,8 +131,8 @@ typedef enum mlx_instruction_kind {
   MLX_RUN_ROPE,        // out = a with |dims| values of each head rotated; b: the table; op: 1: adjacent pairs
   MLX_RUN_APPEND,      // stores the keys a and the values b in the KV pool
   MLX_RUN_ROUTE,       // chooses the experts of a token from the scores a; op: 1: sigmoids; |bias|: of the
-                       // choice; heads, kv_heads: groups of experts, and those of a token; numbers:
-                       // sum_eps, weight_scale
+                       // choice; |up|: factors of the experts; heads, kv_heads: groups of experts, and those
+                       // of a token; numbers: sum_eps, weight_scale
   MLX_RUN_EXPERT_SUM,  // out = weighted sum of the expert outputs a
   MLX_RUN_POOL,        // out = row |row| of the pool of the rows a of a text; op: MLX_POOL_OF_*
   MLX_RUN_HIDDEN,      // copies a to the argument |hidden|

@@ -142,8 +142,10 @@ static mlx_status_t find_pre(const mlx_gguf_t *gguf, const pre_t **out_pre) {
 // The file
 
 // A merge is "LEFT RIGHT". LEFT, RIGHT and LEFTRIGHT must all be tokens.
-static mlx_status_t write_merges(const mlx_gguf_t *gguf, const mlx_gguf_field_t *merges,
-                                 const mlx_gguf_vocabulary_t *vocabulary, mlx_text_t *text) {
+mlx_status_t mlx_gguf_write_merges(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary,
+                                   mlx_text_t *text) {
+  const mlx_gguf_field_t *merges;
+  MLX_TRY(mlx_gguf_string_array(gguf, KEY("merges"), &merges));
   const uint8_t *cursor = merges->data;
   mlx_gguf_token_t none = {"", 0};
   for (uint64_t i = 0; i < merges->count; ++i) {
@@ -172,9 +174,7 @@ static mlx_status_t write_merges(const mlx_gguf_t *gguf, const mlx_gguf_field_t 
 mlx_status_t mlx_gguf_write_byte_level(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
                                        mlx_text_t *text) {
   const pre_t *pre = NULL;
-  const mlx_gguf_field_t *merges;
   MLX_TRY(find_pre(gguf, &pre));
-  MLX_TRY(mlx_gguf_string_array(gguf, KEY("merges"), &merges));
   MLX_TRY(mlx_gguf_vocabulary_read(gguf, NULL, vocabulary));
   mlx_gguf_pipeline_t pipeline = {.normalizer = pre->normalizer,
                                   .pre_tokenizer = pre->pre_tokenizer,
@@ -195,7 +195,7 @@ mlx_status_t mlx_gguf_write_byte_level(const mlx_gguf_t *gguf, mlx_gguf_vocabula
                   pre->ignore_merges ? "true" : "false");
   mlx_gguf_write_vocabulary(vocabulary, text);
   mlx_text_puts(text, ",\n    \"merges\":[");
-  MLX_TRY(write_merges(gguf, merges, vocabulary, text));
+  MLX_TRY(mlx_gguf_write_merges(gguf, vocabulary, text));
   mlx_text_puts(text, "]}\n}\n");
   return NULL;
 }

@@ -140,8 +140,9 @@ static void write_piece_decoder(bool stripped, mlx_text_t *text) {
                 stripped ? ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},\n" : "]},\n");
 }
 
+// The model up to its merge list.
 static mlx_status_t write_model(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary,
-                                const merges_t *merges, mlx_text_t *text) {
+                                mlx_text_t *text) {
   int64_t unknown;
   MLX_TRY(mlx_gguf_vocabulary_unknown(gguf, vocabulary, &unknown));
   mlx_text_puts(text, "  \"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":");
@@ -155,6 +156,10 @@ static mlx_status_t write_model(const mlx_gguf_t *gguf, const mlx_gguf_vocabular
                   has_bytes(vocabulary) ? "true" : "false");
   mlx_gguf_write_vocabulary(vocabulary, text);
   mlx_text_puts(text, ",\n    \"merges\":[");
+  return NULL;
+}
+
+static void write_merges(const mlx_gguf_vocabulary_t *vocabulary, const merges_t *merges, mlx_text_t *text) {
   for (size_t i = 0; i < merges->count; ++i) {
     mlx_text_puts(text, i ? ",\n      [" : "\n      [");
     mlx_gguf_write_token(vocabulary, merges->items[i].left, text);
@@ -163,13 +168,13 @@ static mlx_status_t write_model(const mlx_gguf_t *gguf, const mlx_gguf_vocabular
     mlx_text_puts(text, "]");
   }
   mlx_text_puts(text, "]}\n}\n");
-  return NULL;
 }
+
+static const char spaces[] =
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" SPACE "\"}";
 
 mlx_status_t mlx_gguf_write_sentencepiece(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
                                           mlx_text_t *text) {
-  static const char spaces[] =
-      "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" SPACE "\"}";
   static const char prefixed[] =
       "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"" SPACE
       "\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" SPACE "\"}]}";
@@ -185,9 +190,31 @@ mlx_status_t mlx_gguf_write_sentencepiece(const mlx_gguf_t *gguf, mlx_gguf_vocab
   MLX_TRY(mlx_gguf_write_pipeline(gguf, vocabulary, &pipeline, text));
   write_piece_decoder(add_prefix, text);
   mlx_status_t status = find_merges(gguf, vocabulary, &merges);
-  if (!status) status = write_model(gguf, vocabulary, &merges, text);
+  if (!status) status = write_model(gguf, vocabulary, text);
+  if (!status) write_merges(vocabulary, &merges, text);
   mlx_free(merges.items);
   return status;
+}
+
+// The tokenizer that transformers' GemmaTokenizer makes. It splits at spaces, which are gone by then.
+mlx_status_t mlx_gguf_write_merged_pieces(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
+                                          mlx_text_t *text) {
+  bool add_prefix = false, found;
+  MLX_TRY(mlx_gguf_bool(gguf, KEY("add_space_prefix"), &add_prefix, &found));
+  if (add_prefix)
+    return mlx_gguf_error(gguf, KEY("add_space_prefix"), MLX_UNSUPPORTED, "is true, which is not supported");
+  MLX_TRY(mlx_gguf_vocabulary_read(gguf, rewrite_piece, vocabulary));
+  const mlx_gguf_pipeline_t pipeline = {.normalizer = spaces,
+                                        .pre_tokenizer = "null",
+                                        .add_bos = true,
+                                        .bos_key = KEY("bos_token_id"),
+                                        .eos_key = KEY("eos_token_id")};
+  MLX_TRY(mlx_gguf_write_pipeline(gguf, vocabulary, &pipeline, text));
+  write_piece_decoder(false, text);
+  MLX_TRY(write_model(gguf, vocabulary, text));
+  MLX_TRY(mlx_gguf_write_merges(gguf, vocabulary, text));
+  mlx_text_puts(text, "]}\n}\n");
+  return NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------

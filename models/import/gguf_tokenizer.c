@@ -19,6 +19,7 @@ static const struct {
   write_fn_t write;
 } kinds[] = {{"gpt2", mlx_gguf_write_byte_level},
              {"llama", mlx_gguf_write_sentencepiece},
+             {"gemma4", mlx_gguf_write_merged_pieces},
              {"t5", mlx_gguf_write_unigram},
              {"bert", mlx_gguf_write_wordpiece}};
 
@@ -42,8 +43,8 @@ mlx_status_t mlx_gguf_tokenizer_json(const mlx_gguf_t *gguf, char **out_json, si
   if (!write) {
     mlx_status_t status =
         mlx_gguf_error(gguf, KEY("model"), MLX_UNSUPPORTED,
-                       "is '%s'; only 'gpt2' (byte-level BPE), 'llama' (SentencePiece BPE), 't5' "
-                       "(SentencePiece Unigram) and 'bert' (WordPiece) are supported",
+                       "is '%s'; only 'gpt2' (byte-level BPE), 'llama' and 'gemma4' (SentencePiece BPE), "
+                       "'t5' (SentencePiece Unigram) and 'bert' (WordPiece) are supported",
                        mlx_name_printable(model));
     return mlx_status_hint(status, "use the model's Hugging Face directory, which has a tokenizer.json");
   }

@@ -8,8 +8,14 @@
 // gguf_byte_level.c: "gpt2", byte-level BPE.
 mlx_status_t mlx_gguf_write_byte_level(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
                                        mlx_text_t *text) MLX_MUST_USE;
-// gguf_sentencepiece.c: "llama", SentencePiece BPE; and "t5", SentencePiece Unigram.
+// Appends the elements of a merge list from the field tokenizer.ggml.merges.
+mlx_status_t mlx_gguf_write_merges(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary,
+                                   mlx_text_t *text) MLX_MUST_USE;
+// gguf_sentencepiece.c: "llama", SentencePiece BPE; "gemma4", the same with a merge list in place of scores;
+// and "t5", SentencePiece Unigram.
 mlx_status_t mlx_gguf_write_sentencepiece(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
+                                          mlx_text_t *text) MLX_MUST_USE;
+mlx_status_t mlx_gguf_write_merged_pieces(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
                                           mlx_text_t *text) MLX_MUST_USE;
 mlx_status_t mlx_gguf_write_unigram(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
                                     mlx_text_t *text) MLX_MUST_USE;

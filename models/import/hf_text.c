@@ -22,6 +22,8 @@ typedef struct family {
 
 static const family_t families[] = {
     {.type = "gemma3", .text_type = "gemma3_text"},
+    {.type = "gemma4", .text_type = "gemma4_text"},
+    {.type = "gemma4_unified", .text_type = "gemma4_unified_text"},
     {.type = "qwen2_vl", .text_type = "qwen2_vl_text", .may_be_flat = true},
     {.type = "qwen2_5_vl", .text_type = "qwen2_5_vl_text", .may_be_flat = true},
     {.type = "qwen3_vl", .text_type = "qwen3_vl_text"},
@@ -56,6 +58,14 @@ static const text_type_t text_types[] = {
      "{\"vocab_size\": 262208, \"hidden_size\": 2304, \"intermediate_size\": 9216,"
      " \"num_hidden_layers\": 26, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"head_dim\": 256,"
      " \"max_position_embeddings\": 131072, \"rms_norm_eps\": 1e-06, \"query_pre_attn_scalar\": 256}"},
+    {"gemma4_text", "gemma4_text",
+     "{\"vocab_size\": 262144, \"hidden_size\": 2304, \"intermediate_size\": 9216,"
+     " \"num_hidden_layers\": 30, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"head_dim\": 256,"
+     " \"max_position_embeddings\": 131072, \"rms_norm_eps\": 1e-06}"},
+    {"gemma4_unified_text", "gemma4_unified_text",
+     "{\"vocab_size\": 262144, \"hidden_size\": 2304, \"intermediate_size\": 9216,"
+     " \"num_hidden_layers\": 30, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"head_dim\": 256,"
+     " \"max_position_embeddings\": 262144, \"rms_norm_eps\": 1e-06}"},
     {"qwen2_vl_text", "qwen2", QWEN2_VL_DEFAULTS},
     {"qwen2_5_vl_text", "qwen2", QWEN2_VL_DEFAULTS},
     {"qwen3_vl_text", "qwen3",
@@ -148,7 +158,8 @@ bool mlx_hf_text_name(const char *stored, mlx_text_t *out_name) {
                  {"model.language_model.", "model."},
                  {"model.text_model.", "model."}};
   static const char *const vision[] = {"vision_tower.", "vision_model.",          "visual.",
-                                       "connector.",    "multi_modal_projector.", "image_newline"};
+                                       "connector.",    "multi_modal_projector.", "image_newline",
+                                       "embed_vision.", "audio_tower.",           "embed_audio."};
   const char *inner = !strncmp(stored, "model.", 6) ? stored + 6 : stored;
   out_name->length = 0;
   for (size_t i = 0; i < sizeof vision / sizeof *vision; ++i) {

@@ -319,6 +319,7 @@ static mlx_status_t add_weight(mlx_model_t *model, const mlx_tensor_rule_t *rule
 
 static bool is_present(const mlx_tensor_rule_t *rule, const mlx_config_t *config, int layer) {
   if (rule->present && !rule->present(config)) return false;
+  if (rule->in_layer && !rule->in_layer(config, layer)) return false;
   switch (rule->layers) {
     case MLX_ALL_LAYERS: return true;
     case MLX_RECURRENT_LAYERS: return config->recurrent[layer];
@@ -382,6 +383,7 @@ static bool is_ignored(const mlx_model_t *model, const char *name) {
     if (!strncmp(name, *start, strlen(*start))) return true;
   }
   if (is_draft(&model->config, name)) return true;
+  if (model->arch->skips && model->arch->skips(&model->config, name)) return true;
   return model->config.tied_head && (!strcmp(name, "lm_head.weight") || !strcmp(name, "embed_out.weight"));
 }
 

@@ -39,7 +39,7 @@ static mlx_status_t positive(const mlx_source_t *source, const mlx_rope_fields_t
 static mlx_status_t read_type(const mlx_source_t *source, const mlx_rope_fields_t *f, const char **out_type) {
   static const char *const names[] = {"rope_type", "type"};
   bool found = false;
-  *out_type = "default";
+  *out_type = f->default_type ? f->default_type : "default";
   if (f->unscaled && mlx_source_is_gguf(source)) return NULL;
   for (int i = 0; i < 2 && !found; ++i) {
     MLX_TRY(mlx_source_string(source, key_of(source, f, names[i]).text, i ? NULL : ".rope.scaling.type",
@@ -81,7 +81,7 @@ static mlx_status_t read_dims(const mlx_source_t *source, const mlx_rope_fields_
                               int64_t *out) {
   const char *names[] = {f->partial ? f->partial : "partial_rotary_factor",
                          "rope_parameters.partial_rotary_factor"};
-  double share = f->default_partial > 0.0 ? f->default_partial : 1.0;
+  double share = f->default_partial > 0.0 && !f->proportional ? f->default_partial : 1.0;
   bool found = false;
   for (int i = 0; i < 2; ++i) {
     MLX_TRY(mlx_source_number(source, names[i], NULL, &share, &found));
@@ -90,13 +90,15 @@ static mlx_status_t read_dims(const mlx_source_t *source, const mlx_rope_fields_
                                     "is %g; this architecture cannot rotate that share of a head", share);
     }
   }
-  *out = (int64_t)((double)c->head_dim * share);
-  MLX_TRY(mlx_source_int(source, NULL, ".rope.dimension_count", 2, c->head_dim, out, &found));
-  if (*out >= 2 && *out % 2 == 0 && (f->partial || *out == c->head_dim)) return NULL;
+  const int64_t head_dim = f->head_dim ? f->head_dim : c->head_dim;
+  const char *gguf_key = f->gguf_dims ? f->gguf_dims : ".rope.dimension_count";
+  *out = (int64_t)((double)head_dim * share);
+  MLX_TRY(mlx_source_int(source, NULL, gguf_key, 2, head_dim, out, &found));
+  if (*out >= 2 && *out % 2 == 0 && (f->partial || *out == head_dim)) return NULL;
   return mlx_source_field_error(
-      source, names[0], ".rope.dimension_count", MLX_UNSUPPORTED,
+      source, names[0], gguf_key, MLX_UNSUPPORTED,
       "means %lld of %lld dimensions; this architecture cannot rotate that share of a head", (long long)*out,
-      (long long)c->head_dim);
+      (long long)head_dim);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -269,6 +271,34 @@ static mlx_status_t scale_longrope(const mlx_source_t *source, const mlx_rope_fi
   return divide_by_list(source, f, "long_factor", "rope_factors_long.weight", theta, rope);
 }
 
+// Only the first pairs of a head rotate, by the frequencies that they have in the whole head.
+static mlx_status_t scale_proportional(const mlx_source_t *source, const mlx_rope_fields_t *f,
+                                       mlx_rope_t *rope) {
+  double factor = 1.0, share = f->default_partial > 0.0 ? f->default_partial : 1.0;
+  bool found;
+  MLX_TRY(rope_number(source, f, "factor", NULL, &factor, &found));
+  MLX_TRY(positive(source, f, "factor", NULL, factor));
+  MLX_TRY(rope_number(source, f, "partial_rotary_factor", NULL, &share, &found));
+  if (!(share >= 0.0 && share <= 1.0))
+    return mlx_source_field_error(source, key_of(source, f, "partial_rotary_factor").text, NULL,
+                                  MLX_INVALID_INPUT, "must be in [0, 1]");
+  const int64_t rotated = (int64_t)floor(share * (double)rope->dims / 2);
+  for (int64_t i = 0; i < rope->dims / 2; ++i)
+    rope->frequencies[i] = i < rotated ? rope->frequencies[i] / (float)factor : 0;
+  return NULL;
+}
+
+// GGUF files have the same as factors: pairs that do not rotate have one of at least this number.
+#define GGUF_NO_ROTATION 1e30f
+
+static mlx_status_t scale_proportional_list(const mlx_source_t *source, const mlx_rope_fields_t *f,
+                                            double theta, mlx_rope_t *rope) {
+  MLX_TRY(divide_by_list(source, f, "", "rope_freqs.weight", theta, rope));
+  for (int64_t i = 0; i < rope->dims / 2; ++i)
+    if (rope->frequencies[i] <= 1 / GGUF_NO_ROTATION) rope->frequencies[i] = 0;
+  return NULL;
+}
+
 // GTE's NTK scaling multiplies the base, and divides all frequencies by factor^(2 / dims).
 static mlx_status_t scale_ntk(const mlx_source_t *source, const mlx_rope_fields_t *f, double theta,
                               mlx_rope_t *rope) {
@@ -292,11 +322,13 @@ static mlx_status_t scale_rope(const mlx_source_t *source, const mlx_rope_fields
                                double theta, mlx_config_t *c, mlx_rope_t *rope) {
   if (mlx_source_tensor(source, NULL, "rope_factors_long.weight"))
     return scale_longrope(source, f, c, theta, rope);
-  if (mlx_source_tensor(source, NULL, "rope_freqs.weight") && !f->unscaled)
-    return divide_by_list(source, f, "", "rope_freqs.weight", theta, rope);
+  const bool has_list = mlx_source_tensor(source, NULL, "rope_freqs.weight") && !f->unscaled;
+  if (has_list && f->proportional) return scale_proportional_list(source, f, theta, rope);
+  if (has_list) return divide_by_list(source, f, "", "rope_freqs.weight", theta, rope);
   if (!strcmp(type, "default")) return NULL;
   // dynamic equals default up to the model's context length, and longer contexts are not allowed.
   if (!strcmp(type, "dynamic")) return NULL;
+  if (!strcmp(type, "proportional") && f->proportional) return scale_proportional(source, f, rope);
   if (!strcmp(type, "ntk") && f->ntk) return scale_ntk(source, f, theta, rope);
   if (!strcmp(type, "linear")) return scale_linear(source, f, rope);
   if (!strcmp(type, "llama3")) return scale_llama3(source, f, c, rope);

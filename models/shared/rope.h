@@ -10,6 +10,10 @@ typedef struct mlx_rope_fields {
   const char *group;       // object inside rope_parameters, if there is one per layer type; NULL: none
   const char *theta;       // name of the base outside rope_parameters; NULL: "rope_theta"
   const char *gguf_theta;  // NULL: ".rope.freq_base"
+  const char *gguf_dims;   // NULL: ".rope.dimension_count"
+  int64_t head_dim;        // of the layers; 0: that of the config
+  bool proportional;         // type "proportional" is supported: Gemma 4's
+  const char *default_type;  // NULL: "default"
   double default_theta;    // 0: 10000
   double fixed_theta;      // the base, whatever the fields say; 0: none
   const char *partial;  // name of the rotated share of a head outside rope_parameters; NULL: all dims rotate
@@ -22,6 +26,8 @@ typedef struct mlx_rope_fields {
 } mlx_rope_fields_t;
 
 // Supports the scaling types default, linear, dynamic, yarn, llama3 and longrope. Call after mlx_read_sizes.
+// A proportional rope rotates all dims of a head, most of them by an angle of 0: its frequencies are those of
+// the whole head, and the last ones are 0.
 // A longrope also fills c->local_rope and c->local_context.
 mlx_status_t mlx_read_rope(const mlx_source_t *source, const mlx_rope_fields_t *fields, mlx_config_t *c,
                            mlx_rope_t *out) MLX_MUST_USE;

@@ -63,6 +63,32 @@ TEST(show_prints_the_size_of_the_path_of_this_machine) {
   command_free(&show);
 }
 
+// Keys and values of one position, in f32. Of gemma4: two layers with a window and 2 KV heads of 16, two
+// without one and 1 KV head of 32; two more layers share them. Of gemma4-embeddings: one layer of each kind
+// with 1 KV head; three share them.
+TEST(show_counts_the_keys_and_values_of_each_layer_with_its_own_sizes_and_shared_ones_once) {
+  static const struct {
+    const char *model, *heads, *shared, *bytes;
+  } models[] = {
+      {"gemma4", "4 heads of 16 (2 for keys and values)\nno window     heads of 32 (1 for keys and values)",
+       "the last 2 layers use keys and values of earlier layers", "\"kv_per_token\": 1024,"},
+      {"gemma4-embeddings", "heads of 32 (1 for keys and values)",
+       "the last 3 layers use keys and values of earlier layers", "\"kv_per_token\": 384,"}};
+  for (int i = 0; i < 2; ++i) {
+    char folder[512];
+    command_t show;
+    snprintf(folder, sizeof folder, MLXCEL_SOURCE_DIR "/tests/fixtures/%s", models[i].model);
+    RUN(&show, "show", folder);
+    CHECK_CONTAINS(show.out, models[i].heads);
+    CHECK_CONTAINS(show.out, models[i].shared);
+    command_free(&show);
+    RUN(&show, "show", folder, "--json");
+    CHECK_CONTAINS(show.out, models[i].bytes);
+    command_free(&show);
+  }
+}
+
 TEST_MAIN(CASE(a_model_larger_than_the_memory_of_its_device_is_refused_before_work),
           CASE(a_model_that_fits_or_is_for_another_machine_is_not_refused),
-          CASE(show_prints_the_size_of_the_path_of_this_machine))
+          CASE(show_prints_the_size_of_the_path_of_this_machine),
+          CASE(show_counts_the_keys_and_values_of_each_layer_with_its_own_sizes_and_shared_ones_once))

@@ -58,4 +58,31 @@ TEST(every_phase_of_every_network_has_an_instruction) {
   CHECK(networks >= 45);
 }
 
-TEST_MAIN(CASE(every_phase_of_every_network_has_an_instruction))
+// Two layers with a window and 2 KV heads of 16, and two without one and 1 KV head of 32, in f32. Two more
+// layers share them and store nothing.
+TEST(a_page_has_the_bytes_that_each_layer_needs) {
+  mlx_model_t *model;
+  mlx_graph_t *graph;
+  mlx_module_options_t options;
+  mlx_cpu_program_t program;
+  int appended = 0, attended = 0;
+  CHECK_OK(mlx_model_open(FIXTURES "/gemma4", &model));
+  CHECK_OK(mlx_model_build_graph(model, TOKENS, &graph));
+  mlx_module_options_initialize(TOKENS, &options);
+  options.window_pages = true;
+  CHECK_OK(mlx_cpu_program_make(model, graph, &options, "x86-64-v3", &program));
+  CHECK_INT(program.header.window_page_bytes, 2 * (16 * 2 * 2 * 16 * 4));
+  CHECK_INT(program.header.page_bytes, 2 * (16 * 2 * 1 * 32 * 4));
+  for (int32_t i = 0; i < program.header.instructions; ++i) {
+    appended += program.instructions[i].kind == MLX_RUN_APPEND;
+    attended += program.instructions[i].kind == MLX_RUN_ATTEND;
+  }
+  CHECK_INT(appended, 4);
+  CHECK_INT(attended, 6);
+  mlx_cpu_program_clear(&program);
+  mlx_graph_free(graph);
+  mlx_model_close(model);
+}
+
+TEST_MAIN(CASE(every_phase_of_every_network_has_an_instruction),
+          CASE(a_page_has_the_bytes_that_each_layer_needs))

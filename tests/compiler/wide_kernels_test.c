@@ -26,15 +26,16 @@ static void check_small_ops(const char *name, const char *text) {
 }
 
 static void check_folder(const char *folder, const char *name) {
-  static const mlx_compile_options_t options = {.target = "cuda:sm_90",
-                                                .weights = MLX_WEIGHTS_AUTO,
-                                                .context = CONTEXT,
-                                                .kernels = MLX_KERNELS_REQUIRED};
+  const mlx_compile_options_t options = {
+      .target = "cuda:sm_90",
+      .weights = MLX_WEIGHTS_AUTO,
+      .context = CONTEXT,
+      .kernels = wide_has_kernels(name) ? MLX_KERNELS_REQUIRED : MLX_KERNELS_AUTO};
   mlx_compile_job_t job;
   mlx_cache_entry_t entry;
   begin_job(folder, &options, &job);
   emit_job(&job);
-  check_small_ops(name, job.mlir);
+  if (wide_has_kernels(name)) check_small_ops(name, job.mlir);
   CHECK_OK(mlx_iree_compiler_find(job.cache, NULL, NULL, &job.compiler));
   CHECK_OK(mlx_job_get_module(&job, &entry));
   mlx_cache_release(&entry);
@@ -59,6 +60,36 @@ TEST(every_architecture_compiles_for_sm_90_with_kernels_required) {
   CHECK_OK(mlx_list_dir(WIDE_FIXTURES, check_wide, &compiled));
   fprintf(stderr, "  %zu fixtures compiled\n", compiled);
   CHECK(compiled > 0);
+}
+
+// All layers share one KV pool, so none of them has the attention kernel. Products have theirs.
+TEST(attention_of_layers_with_different_heads_is_on_the_generic_path_of_a_gpu) {
+  char folder[] = "/tmp/mlxcel-wide-XXXXXX";
+  mlx_compile_options_t options = {
+      .target = "cuda:sm_90", .weights = MLX_WEIGHTS_AUTO, .context = CONTEXT, .kernels = MLX_KERNELS_REQUIRED};
+  mlx_model_t *model;
+  mlx_variant_t variant;
+  mlx_compiled_t compiled;
+  mlx_cache_t *cache;
+  uint64_t weights;
+  int attention = 0, products = 0;
+  CHECK(mkdtemp(folder));
+  write_wide_model("gemma4", folder);
+  CHECK_OK(mlx_model_open(folder, &model));
+  CHECK_OK(mlx_compile_describe_ops(model, options.target, &variant, &weights));
+  for (size_t i = 0; i < variant.op_count; ++i) {
+    const bool generic = !strcmp(variant.ops[i].decode, "generic");
+    attention += !strcmp(variant.ops[i].op, "attention") && generic;
+    products += !strcmp(variant.ops[i].op, "linear") && !generic;
+  }
+  CHECK_INT(attention, 1);
+  CHECK(products > 0);
+  mlx_model_close(model);
+  CHECK_OK(mlx_cache_open(NULL, &cache));
+  CHECK_ERROR(mlx_compile(folder, &options, cache, &compiled), MLX_UNSUPPORTED,
+              "gemma4_text has no fast GPU kernel for layers with different numbers or sizes of heads");
+  mlx_cache_close(cache);
+  CHECK_OK(mlx_remove_tree(folder));
 }
 
 TEST(gptq_in_act_order_compiles_for_sm_90_with_kernels_required) {
@@ -187,7 +218,8 @@ TEST(each_kernel_compiles_for_every_gpu_with_99_kb_of_shared_memory) {
   mlx_nvrtc_close(nvrtc);
 }
 
-TEST_MAIN(CASE(gptq_in_act_order_compiles_for_sm_90_with_kernels_required),
+TEST_MAIN(CASE(attention_of_layers_with_different_heads_is_on_the_generic_path_of_a_gpu),
+          CASE(gptq_in_act_order_compiles_for_sm_90_with_kernels_required),
           CASE(quantized_recurrent_mixtures_compile_for_sm_90_with_kernels_required),
           CASE(every_architecture_compiles_for_sm_90_with_kernels_required),
           CASE(each_kernel_compiles_for_every_gpu_with_99_kb_of_shared_memory))

@@ -150,7 +150,35 @@ TEST(an_infinite_limit_may_be_written_as_python_writes_it) {
   }
 }
 
+// transformers writes per_layer_config; published files have global_head_dim and num_global_key_value_heads.
+TEST(heads_of_gemma4_layers_without_a_window_have_two_forms) {
+  mlx_model_t *model;
+  CHECK_OK(open_with("gemma4",
+                     "\"per_layer_config\":null,\"global_head_dim\":32,\"num_global_key_value_heads\":1",
+                     &model));
+  CHECK_INT(model->config.global_head_dim, 32);
+  CHECK_INT(model->config.global_kv_heads, 1);
+  CHECK_INT(model->config.head_dim, 16);
+  CHECK_INT(model->kv_numbers, 256);
+  CHECK_INT(model->window_kv_numbers, 128);
+  mlx_model_close(model);
+}
+
+static void gemma4_is_refused_by_field(void) {
+  check_refused("gemma4", "\"use_bidirectional_attention\":\"all\"", MLX_UNSUPPORTED,
+                "field 'use_bidirectional_attention' is 'all', which is not supported");
+  check_refused("gemma4", "\"num_kv_shared_layers\":5", MLX_INVALID_INPUT,
+                "field 'num_kv_shared_layers' leaves layer 1 without keys to share");
+  check_refused("gemma4", "\"per_layer_config\":{\"1\":{\"head_dim\":32},\"3\":{\"head_dim\":16}}",
+                MLX_UNSUPPORTED, "field 'per_layer_config' has layers of one type with different heads");
+  check_refused("gemma4", "\"per_layer_config\":null,\"global_head_dim\":32,\"num_global_key_value_heads\":3",
+                MLX_INVALID_INPUT, "3 KV heads of 32 numbers do not fit 4 heads");
+  check_refused("gemma4-embeddings", "\"vocab_size_per_layer_input\":319", MLX_UNSUPPORTED,
+                "field 'vocab_size_per_layer_input' is less than the vocabulary size");
+}
+
 TEST(unsupported_config_values_are_refused_by_field) {
+  gemma4_is_refused_by_field();
   check_refused("granitemoe", "\"logits_scaling\":0", MLX_INVALID_INPUT,
                 "field 'logits_scaling' must not be 0");
   check_refused("granitemoe", "\"num_local_experts\":5", MLX_INVALID_INPUT,
@@ -333,7 +361,7 @@ TEST(a_gguf_file_equals_the_directory_it_was_converted_from) {
   }
 }
 
-TEST_MAIN(CASE(every_golden_has_its_fixture), CASE(a_gguf_file_equals_the_directory_it_was_converted_from),
+TEST_MAIN(CASE(heads_of_gemma4_layers_without_a_window_have_two_forms), CASE(every_golden_has_its_fixture), CASE(a_gguf_file_equals_the_directory_it_was_converted_from),
           CASE(unsupported_config_values_are_refused_by_field),
           CASE(an_infinite_limit_may_be_written_as_python_writes_it),
           CASE(every_architecture_matches_hf_token_for_token),

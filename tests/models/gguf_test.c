@@ -583,6 +583,30 @@ TEST(sentencepiece_scores_become_merges) {
       "field 'tokenizer.ggml.scores' must be an array with one f32 for each of the 11 tokens");
 }
 
+// Spaces become U+2581, and the file has the merge list.
+TEST(gemma4_tokenizers_have_merges_and_byte_fallback) {
+  static const char *const tokens[] = {"<unk>", "<s>", "</s>", "<0x41>", "a", "b", "ab", "\xe2\x96\x81",
+                                       "\xe2\x96\x81"
+                                       "ab"};
+  static const char *const merges[] = {"a b",
+                                       "\xe2\x96\x81"
+                                       " ab"};
+  static const uint32_t types[] = {2, 3, 3, 6, 1, 1, 1, 1, 1};
+  bytes_t file = typed_tokenizer("gemma4", tokens, types, NULL, 9);
+  put_field_strings(&file, "tokenizer.ggml.merges", merges, 2);
+  file.data[16] += 1;  // one more field
+  char *json = write_json(&file);
+  CHECK_CONTAINS(json, "\"merges\":[\n      \"a b\",\n      \"\xe2\x96\x81 ab\"]");
+  CHECK_CONTAINS(json, "\"unk_token\":\"<unk>\"");
+  CHECK_CONTAINS(json, "\"fuse_unk\":true,\"byte_fallback\":true");
+  CHECK_CONTAINS(json, "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"}");
+  CHECK_CONTAINS(json, "{\"type\":\"Fuse\"}]}");  // no space is stripped
+  CHECK_CONTAINS(json, "\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},{\"Sequence\":");
+  mlx_free(json);
+  check_tokenizer_refused(typed_tokenizer("gemma4", tokens, types, NULL, 9), MLX_INVALID_INPUT,
+                          "field 'tokenizer.ggml.merges'");
+}
+
 // A vocabulary of runs: for each of |letters| letters, the runs of 1 to 512 of it. |tail| follows the longer
 // ones.
 static bytes_t run_tokenizer(size_t letters, const char *tail) {
@@ -732,6 +756,7 @@ TEST_MAIN(CASE(fields_and_tensors_are_read), CASE(version_2_reads_the_same_as_ve
           CASE(unsupported_tensor_types_are_named), CASE(tokenizer_json_is_written_from_metadata),
           CASE(llama_3_adds_bos_unless_the_flag_is_false), CASE(qwen_2_has_an_nfc_normalizer),
           CASE(unknown_tokenizers_are_refused_by_name), CASE(inconsistent_vocabularies_are_refused),
-          CASE(sentencepiece_scores_become_merges), CASE(a_merge_list_beyond_the_memory_budget_is_refused),
+          CASE(sentencepiece_scores_become_merges),
+          CASE(gemma4_tokenizers_have_merges_and_byte_fallback), CASE(a_merge_list_beyond_the_memory_budget_is_refused),
           CASE(a_merge_list_beyond_the_time_budget_is_refused), CASE(unigram_keeps_scores_and_byte_fallback),
           CASE(wordpiece_marks_continuations_with_hashes), CASE(eos_ids_are_eos_eot_and_eom_without_repeats))

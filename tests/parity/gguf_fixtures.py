@@ -34,6 +34,9 @@ LLAMA3 = rope("llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, o
 LONGROPE = dict(short_factor=[1.0, 1.25], long_factor=[1.5, 8.0])
 TEN_THOUSAND = dict(rope_type="default", rope_theta=10000.0)  # for architectures whose rope base the converter does not store
 
+GEMMA4 = dict(head_dim=8, global_head_dim=16, sliding_window=12, hidden_size_per_layer_input=0, rope_parameters=dict(
+    full_attention=dict(rope_type="proportional", partial_rotary_factor=0.25, rope_theta=20000.0), sliding_attention=TEN_THOUSAND))
+
 # name: (model_type, fields that differ from USUAL)
 MODELS = {
     "llama": ("llama", dict(head_dim=8, attention_bias=True, mlp_bias=True, rope_parameters=rope("default"))),
@@ -76,6 +79,13 @@ MODELS = {
                               rope_parameters=TEN_THOUSAND)),
     "gemma3": ("gemma3_text", dict(head_dim=8, num_hidden_layers=6, query_pre_attn_scalar=8, sliding_window=12, final_logit_softcapping=9.0,
                                    rope_parameters=dict(full_attention=rope("linear", factor=8.0), sliding_attention=TEN_THOUSAND))),
+    "gemma4": ("gemma4_text", dict(GEMMA4, num_hidden_layers=6, layer_types=3 * ["sliding_attention", "full_attention"], num_kv_shared_layers=2,
+                                   use_double_wide_mlp=True, attention_k_eq_v=True, num_global_key_value_heads=1, final_logit_softcapping=9.0)),
+    "gemma4-embeddings": ("gemma4_text", dict(GEMMA4, num_hidden_layers=4, layer_types=2 * ["sliding_attention", "full_attention"],
+                                              num_kv_shared_layers=2, hidden_size_per_layer_input=8, vocab_size_per_layer_input=24)),
+    "gemma4-experts": ("gemma4_text", dict(GEMMA4, layer_types=["sliding_attention", "full_attention"], attention_k_eq_v=True,
+                                           num_global_key_value_heads=1, enable_moe_block=True, num_experts=4, top_k_experts=2,
+                                           moe_intermediate_size=8)),
     "phi": ("phi", dict(num_key_value_heads=4, intermediate_size=64, rope_parameters=dict(TEN_THOUSAND, partial_rotary_factor=0.5))),
     "phi3": ("phi3", dict(sliding_window=12, original_max_position_embeddings=128, rope_parameters=rope(
         "longrope", partial_rotary_factor=1.0, original_max_position_embeddings=128, **LONGROPE))),
@@ -111,7 +121,7 @@ ARCHS = {"llama": A.LLAMA, "mistral": A.LLAMA, "mixtral": A.LLAMA, "ministral3":
          "smollm3": A.SMOLLM3, "olmo": A.OLMO, "olmo2": A.OLMO2, "olmo3": A.OLMO2, "olmoe": A.OLMOE, "qwen2": A.QWEN2,
          "qwen2_moe": A.QWEN2MOE, "qwen3": A.QWEN3, "qwen3_moe": A.QWEN3MOE, "seed_oss": A.SEED_OSS, "ernie4_5": A.ERNIE4_5,
          "exaone4": A.EXAONE4, "glm4": A.GLM4, "hunyuan_v1_dense": A.HUNYUAN_DENSE, "cohere": A.COMMAND_R, "cohere2": A.COHERE2,
-         "gemma": A.GEMMA, "gemma2": A.GEMMA2, "gemma3_text": A.GEMMA3, "phi": A.PHI2, "phi3": A.PHI3, "starcoder2": A.STARCODER2,
+         "gemma": A.GEMMA, "gemma2": A.GEMMA2, "gemma3_text": A.GEMMA3, "gemma4_text": A.GEMMA4, "phi": A.PHI2, "phi3": A.PHI3, "starcoder2": A.STARCODER2,
          "stablelm": A.STABLELM, "gpt_neox": A.GPTNEOX, "gpt2": A.GPT2, "glm4_moe": A.GLM4_MOE, "dots1": A.DOTS1, "exaone_moe": A.EXAONE_MOE,
          "ernie4_5_moe": A.ERNIE4_5_MOE, "hunyuan_v1_moe": A.HUNYUAN_MOE, "minimax_m2": A.MINIMAXM2, "afmoe": A.AFMOE, "nemotron": A.NEMOTRON,
          "bitnet": A.BITNET}
@@ -262,6 +272,29 @@ def gemma3(w, h):
     w.add_sliding_window(h["sliding_window"])
 
 
+def gemma4(w, h):
+    full, windowed = h["per_layer_config"][max(h["per_layer_config"])], [kind == "sliding_attention" for kind in h["layer_types"]]
+    heads, shared = full.get("num_key_value_heads"), h["num_kv_shared_layers"]
+    h = {**h, "head_dim": None}
+    if heads:  # a list, in place of one number
+        h["num_key_value_heads"] = [h["num_key_value_heads"] if window else heads for window in windowed]
+    if h["use_double_wide_mlp"]:
+        h["intermediate_size"] = [h["intermediate_size"] * (1 + (i >= len(windowed) - shared)) for i in range(len(windowed))]
+    usual(w, h)
+    if h["final_logit_softcapping"]:
+        w.add_final_logit_softcapping(h["final_logit_softcapping"])
+    w.add_sliding_window(h["sliding_window"])
+    w.add_sliding_window_pattern(windowed)
+    w.add_shared_kv_layers(shared)
+    w.add_embedding_length_per_layer_input(h["hidden_size_per_layer_input"])
+    for add_size, size in ((w.add_key_length, full["head_dim"]), (w.add_value_length, full["head_dim"]), (w.add_rope_dimension_count, full["head_dim"]),
+                           (w.add_key_length_swa, 8), (w.add_value_length_swa, 8), (w.add_rope_dimension_count_swa, 8)):
+        add_size(size)
+    if h["enable_moe_block"]:
+        w.add_expert_used_count(h["top_k_experts"])
+        w.add_expert_feed_forward_length(h["moe_intermediate_size"])
+
+
 def phi(w, h):
     sizes(w, h)
     w.add_feed_forward_length(4 * h["hidden_size"])
@@ -395,7 +428,7 @@ def bitnet(w, h):
 FIELDS = {"glm4_moe": glm4_moe, "dots1": dots1, "exaone_moe": exaone_moe, "ernie4_5_moe": ernie4_5_moe, "hunyuan_v1_moe": hunyuan_moe,
           "minimax_m2": minimax_m2, "afmoe": afmoe, "nemotron": nemotron, "bitnet": bitnet, "apertus": like_llama, "mistral": mistral, "ministral3": ministral3, "granite": granite, "olmo": olmo, "olmo3": windows, "exaone4": windows,
           "qwen2_moe": experts, "qwen3_moe": experts, "glm4": glm4, "hunyuan_v1_dense": hunyuan, "cohere": cohere, "cohere2": cohere2,
-          "gemma": gemma, "gemma2": gemma2, "gemma3_text": gemma3, "phi": phi, "phi3": phi3, "stablelm": stablelm, "gpt_neox": gpt_neox,
+          "gemma": gemma, "gemma2": gemma2, "gemma3_text": gemma3, "gemma4_text": gemma4, "phi": phi, "phi3": phi3, "stablelm": stablelm, "gpt_neox": gpt_neox,
           "gpt2": gpt2}
 
 
@@ -412,7 +445,7 @@ def converted(kind, h, name, x):
             x = interleave(x, h["num_attention_heads"])
         if ".k_proj." in name:
             x = interleave(x, h["num_key_value_heads"])
-    if (kind.startswith("gemma") or kind == "nemotron") and name.endswith("norm.weight"):
+    if (kind in ("gemma", "gemma2", "gemma3_text") or kind == "nemotron") and name.endswith("norm.weight"):
         x = x + np.float32(1)
     if kind == "gpt2" and re.search(r"\.(c_attn|c_proj|c_fc)\.weight$", name):
         x = x.T
@@ -459,6 +492,7 @@ def renamed(name):
     """Names that the converter changes before it looks them up."""
     name = re.sub(r"\.expert_bias$", ".expert_bias.bias", name)
     name = name.replace(".attn_sub_norm.", ".inner_attn_ln.").replace(".ffn_sub_norm.", ".ffn_layernorm.")  # as the first BitNet files
+    name = re.sub(r"(\.experts\.(gate_up|down)_proj|\.layer_scalar)$", r"\1.weight", name)
     return name.replace(".e_score_correction_bias", ".e_score_correction.bias")
 
 
@@ -477,6 +511,10 @@ def extra(kind, h):
     r = h.get("rope_parameters") or {}
     if r.get("rope_type") == "llama3":
         yield "rope_freqs.weight", rope_freqs(h)
+    if kind == "gemma4_text":
+        dim = h["per_layer_config"][max(h["per_layer_config"])]["head_dim"]
+        rotated = int(dim * r["full_attention"]["partial_rotary_factor"] / 2)
+        yield "rope_freqs.weight", np.array([1.0] * rotated + [1e30] * (dim // 2 - rotated), np.float32)
     if kind == "phi3":
         yield "rope_factors_long.weight", np.array(r["long_factor"], np.float32)
         yield "rope_factors_short.weight", np.array(r["short_factor"], np.float32)
@@ -510,6 +548,9 @@ def write_gguf(name, kind, tensors):
     tensors = stacked({n: converted(kind, h, n, x) for n, x in take_xielu(w, tensors).items()})
     for hf_name, x in (fused(tensors) if name.endswith("-fused") else tensors).items():
         gguf_name = names.get_name(renamed(hf_name), try_suffixes=(".weight", ".bias"))
+        for part, other in ((".router.scale", ".ffn_gate_inp.scale"), (".router.per_expert_scale", ".ffn_down_exps.scale")):
+            if hf_name.endswith(part):
+                gguf_name = hf_name.replace("model.layers", "blk").replace(part, other)
         if "ffn_gate_up_exps" in hf_name:
             gguf_name = hf_name.replace("model.layers", "blk")
         if gguf_name is None:
@@ -533,7 +574,7 @@ def write_hf(name, kind, differences):
         for _, p in sorted(model.named_parameters()):
             p.copy_(torch.from_numpy(rng.standard_normal(p.shape)))
         for buffer, b in sorted(model.named_buffers()):
-            if buffer.endswith("e_score_correction_bias"):
+            if buffer.endswith(("e_score_correction_bias", "layer_scalar")):
                 b.copy_(torch.from_numpy(rng.standard_normal(b.shape)))
     shutil.rmtree(PAIRS / name, ignore_errors=True)
     model.save_pretrained(PAIRS / name)

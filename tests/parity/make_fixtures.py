@@ -29,6 +29,10 @@ def rope(kind, **more):
 # Prompts are shorter and longer than a chunk of the scan. The limits apply to some steps.
 MAMBA = dict(mamba_chunk_size=16, mamba_d_conv=4, time_step_limit=[0.3, 1.5])
 
+GEMMA4 = dict(head_dim=16, global_head_dim=32, sliding_window=12, hidden_size_per_layer_input=0, tie_word_embeddings=True, rope_parameters=dict(
+    full_attention=dict(rope_type="proportional", partial_rotary_factor=0.25, rope_theta=1000000.0),
+    sliding_attention=dict(rope_type="default", rope_theta=5000.0)))
+
 # name: (model_type, fields that differ from USUAL)
 FIXTURES = {
     "llama-llama3": ("llama", dict(head_dim=16, tie_word_embeddings=True, rope_parameters=rope(
@@ -52,6 +56,16 @@ FIXTURES = {
                                    layer_types=["sliding_attention", "full_attention"], rope_parameters=dict(
                                        full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1000000.0),
                                        sliding_attention=dict(rope_type="default", rope_theta=5000.0)))),
+    # Layers with a window, without one, and a second pair of each that shares keys and values.
+    "gemma4": ("gemma4_text", dict(GEMMA4, num_hidden_layers=6, layer_types=3 * ["sliding_attention", "full_attention"],
+                                   num_kv_shared_layers=2, use_double_wide_mlp=True, attention_k_eq_v=True, num_global_key_value_heads=1,
+                                   attention_bias=True, final_logit_softcapping=9.0)),
+    "gemma4-embeddings": ("gemma4_text", dict(GEMMA4, num_hidden_layers=5, layer_types=["sliding_attention", "full_attention"] + 2 * [
+        "sliding_attention"] + ["full_attention"], num_kv_shared_layers=3, num_key_value_heads=1, hidden_size_per_layer_input=8,
+        vocab_size_per_layer_input=VOCAB, final_logit_softcapping=9.0)),
+    "gemma4-experts": ("gemma4_text", dict(GEMMA4, num_hidden_layers=3, layer_types=2 * ["sliding_attention"] + ["full_attention"],
+                                           attention_k_eq_v=True, num_global_key_value_heads=1, enable_moe_block=True, num_experts=6,
+                                           top_k_experts=2, moe_intermediate_size=16, tie_word_embeddings=False)),
     "olmo2": ("olmo2", dict(head_dim=16, attention_bias=True)),
     "phi3-long": ("phi3", dict(sliding_window=12, original_max_position_embeddings=4, hidden_size=64, intermediate_size=32,
                                tie_word_embeddings=True, rope_parameters=rope(
@@ -230,6 +244,11 @@ MULTIMODAL = {
                                      full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1000000.0),
                                      sliding_attention=dict(rope_type="default", rope_theta=10000.0))),
                   SIGLIP, dict(mm_tokens_per_image=4, tie_word_embeddings=False), "llava"),
+    "gemma4-mm": ("gemma4", dict(GEMMA4, model_type="gemma4_text", num_hidden_layers=4, layer_types=2 * ["sliding_attention", "full_attention"],
+                                 num_kv_shared_layers=2, hidden_size_per_layer_input=8, vocab_size_per_layer_input=VOCAB, pad_token_id=0),
+                  dict(model_type="gemma4_vision", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
+                       num_key_value_heads=1, head_dim=8, patch_size=4, position_embedding_size=16),
+                  dict(tie_word_embeddings=True, image_token_id=400, video_token_id=401, audio_token_id=402), "new"),
     "qwen2_5_vl": ("qwen2_5_vl", dict(model_type="qwen2_5_vl_text", rope_parameters=rope("default", **SECTIONS)),
                    dict(QWEN_EYES, hidden_size=8, intermediate_size=8), {}, "flat"),
     "qwen3_vl": ("qwen3_vl", dict(model_type="qwen3_vl_text", head_dim=16, rope_parameters=rope(
@@ -274,6 +293,8 @@ def fill(model, seed):
     for name, p in sorted(model.named_buffers()):  # a router's correction, which changes the choice of experts
         if name.endswith(("expert_bias", "correction_bias")):
             p.copy_(torch.from_numpy(0.3 * rng.standard_normal(p.shape)).to(torch.bfloat16).to(torch.float32))
+        if name.endswith("layer_scalar"):  # the factor of a layer of Gemma 4
+            p.copy_(torch.from_numpy(rng.uniform(0.5, 1.5, p.shape)).to(torch.bfloat16).to(torch.float32))
 
 
 def pack_experts(model, seed):
