@@ -71,10 +71,15 @@ int64_t mlx_function_page_layers(const mlx_function_t *g, mlx_page_kind_t kind) 
   return kind == MLX_WINDOW_PAGES ? windowed : g->attention.layers - windowed;
 }
 
+// Rows of a layer in a page: keys and values, or keys only.
+static int64_t layer_page_rows(const mlx_function_t *g) {
+  return (g->attention.form.value_dim ? 1 : 2) * MLX_KV_PAGE;
+}
+
 // Numbers of a page: keys and values of its layers.
 static int64_t page_numbers(const mlx_function_t *g, mlx_page_kind_t kind) {
   const mlx_attention_t *a = &g->attention.form;
-  return mlx_function_page_layers(g, kind) * 2 * MLX_KV_PAGE * a->kv_heads * a->head_dim;
+  return mlx_function_page_layers(g, kind) * MLX_KV_PAGE * mlx_attention_kv_numbers(a);
 }
 
 int64_t mlx_function_page_bytes(const mlx_function_t *g, mlx_page_kind_t kind) {
@@ -203,7 +208,7 @@ static mlx_built_t page_table_of(mlx_function_t *g, mlx_page_kind_t kind, mlx_bu
 mlx_built_t mlx_function_page_rows(mlx_function_t *g, mlx_page_kind_t kind, mlx_built_t pages) {
   mlx_builder_t *b = g->b;
   const mlx_type_t each = mlx_type_of(pages);
-  const int64_t count = mlx_function_page_layers(g, kind) * 2 * MLX_KV_PAGE;
+  const int64_t count = mlx_function_page_layers(g, kind) * layer_page_rows(g);
   mlx_built_t page_rows = mlx_build_int(b, "page_rows", count, each);
   mlx_built_t rows = mlx_build_binary(b, "page_start", "multiply", pages, page_rows);
   if (kind == MLX_WINDOW_PAGES || !g->first_row.id) return rows;

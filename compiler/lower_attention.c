@@ -107,9 +107,10 @@ mlx_built_t mlx_generic_rope(mlx_function_t *g, const char *name, mlx_built_t x,
 // Attention over chunks of the context, with an online softmax
 
 // Rows of the KV pool of keys (what 0) or values (what 1) of a page's layer number |layer|, for the rows of
-// its first layer's keys.
-static mlx_built_t layer_rows(mlx_builder_t *b, mlx_built_t rows, int64_t layer, int64_t what) {
-  const int64_t offset = (2 * layer + what) * MLX_KV_PAGE;
+// its first layer's keys. Layers of latent attention have keys only.
+static mlx_built_t layer_rows(mlx_builder_t *b, const mlx_attention_t *a, mlx_built_t rows, int64_t layer,
+                              int64_t what) {
+  const int64_t offset = ((a->value_dim ? 1 : 2) * layer + what) * MLX_KV_PAGE;
   if (offset) {
     mlx_built_t offsets = mlx_build_int(b, "layer_offset", offset, mlx_type_of(rows));
     rows = mlx_build_binary(b, "layer_rows", "add", rows, offsets);
@@ -121,7 +122,7 @@ static mlx_built_t layer_rows(mlx_builder_t *b, mlx_built_t rows, int64_t layer,
 static void store_rows(mlx_function_t *g, const mlx_attention_t *a, int64_t what, mlx_built_t x) {
   mlx_builder_t *b = g->b;
   const mlx_layer_place_t place = mlx_function_place_layer(g, a->layer);
-  mlx_built_t index = layer_rows(b, g->rows[place.kind], place.nth, what);
+  mlx_built_t index = layer_rows(b, a, g->rows[place.kind], place.nth, what);
   mlx_built_t stored = mlx_build_convert(b, "as_stored", x, g->options->kv);
   mlx_built_t pool = mlx_builder_load(b, MLX_ARG_KV);
   pool = mlx_build_scatter(b, "pool", pool, index, stored);
@@ -160,7 +161,7 @@ static mlx_built_t chunk_rows(mlx_function_t *g, mlx_page_kind_t kind, mlx_built
 static mlx_built_t load_rows(mlx_function_t *g, const mlx_attention_t *a, const char *name, mlx_built_t rows,
                              int64_t what) {
   mlx_builder_t *b = g->b;
-  mlx_built_t index = layer_rows(b, rows, mlx_function_place_layer(g, a->layer).nth, what);
+  mlx_built_t index = layer_rows(b, a, rows, mlx_function_place_layer(g, a->layer).nth, what);
   mlx_built_t found = mlx_build_gather(b, "pool_rows", mlx_builder_load(b, MLX_ARG_KV), index);
   found = mlx_build_convert(b, "rows_f32", found, MLX_F32);
   return mlx_build_reshape(b, name, found, MLX_TYPE(MLX_F32, rows.dims[0], a->kv_heads, a->head_dim));
@@ -194,9 +195,11 @@ static mlx_built_t chunk_scores(mlx_function_t *g, const mlx_attention_t *a, mlx
   return mlx_build_select(b, "masked_scores", masked, minus_infinity, scores);
 }
 
+static int64_t value_dim(const mlx_attention_t *a) { return a->value_dim ? a->value_dim : a->head_dim; }
+
 // State of the online softmax: largest score so far, sum of the weights, sum of weight * value.
 typedef struct online {
-  mlx_built_t parts[3];  // [kv_heads, N, group], the same, [kv_heads, N, group, head_dim]
+  mlx_built_t parts[3];  // [kv_heads, N, group], the same, [kv_heads, N, group, value_dim]
 } online_t;
 
 // A sink is a score without a value.
@@ -213,7 +216,8 @@ static online_t start_softmax(mlx_function_t *g, const mlx_attention_t *a, mlx_b
     soft.parts[0] = mlx_build_float(b, "no_score", -1e30, each);  // finite: infinity minus itself is NaN
   }
   soft.parts[1] = mlx_build_float(b, "weight_start", sinks.id ? 1.0 : 0.0, each);
-  soft.parts[2] = mlx_build_float(b, "sum_start", 0.0, MLX_TYPE(MLX_F32, a->kv_heads, n, group, a->head_dim));
+  soft.parts[2] =
+      mlx_build_float(b, "sum_start", 0.0, MLX_TYPE(MLX_F32, a->kv_heads, n, group, value_dim(a)));
   return soft;
 }
 
@@ -243,7 +247,7 @@ mlx_built_t mlx_generic_attention(mlx_function_t *g, const mlx_attention_t *a, m
   mlx_builder_t *b = g->b;
   const int64_t n = g->size.tokens, group = a->heads / a->kv_heads;
   store_rows(g, a, 0, k);
-  store_rows(g, a, 1, v);
+  if (!a->value_dim) store_rows(g, a, 1, v);
   mlx_built_t query = mlx_build_reshape(b, "query", q, MLX_TYPE(MLX_F32, n, a->kv_heads, group, a->head_dim));
   mlx_built_t scale = mlx_build_float(b, "scale", a->scale, mlx_type_of(query));
   query = mlx_build_binary(b, "scaled_query", "multiply", query, scale);
@@ -254,7 +258,8 @@ mlx_built_t mlx_generic_attention(mlx_function_t *g, const mlx_attention_t *a, m
   mlx_built_t positions = chunk_positions(b, chunk);
   mlx_built_t rows = chunk_rows(g, mlx_function_place_layer(g, a->layer).kind, positions);
   mlx_built_t keys = load_rows(g, a, "keys", rows, 0);
-  mlx_built_t values = load_rows(g, a, "values", rows, 1);
+  mlx_built_t values = a->value_dim ? mlx_build_slice_last(b, "values", keys, 0, a->value_dim)
+                                    : load_rows(g, a, "values", rows, 1);
   mlx_built_t scores = chunk_scores(g, a, query, keys, positions);
   add_chunk(b, &soft, scores, values);
   mlx_build_loop_end(b, &loop, soft.parts);
@@ -263,5 +268,5 @@ mlx_built_t mlx_generic_attention(mlx_function_t *g, const mlx_attention_t *a, m
       mlx_build_broadcast(b, "total_weight", soft.parts[1], (int64_t[]){0, 1, 2}, mlx_type_of(soft.parts[2]));
   mlx_built_t attended = mlx_build_binary(b, "by_kv_head", "divide", soft.parts[2], weights);
   attended = mlx_build_transpose(b, "by_token", attended, (int64_t[]){1, 0, 2, 3});
-  return mlx_build_reshape(b, "attended", attended, MLX_TYPE(MLX_F32, n, a->heads * a->head_dim));
+  return mlx_build_reshape(b, "attended", attended, MLX_TYPE(MLX_F32, n, a->heads * value_dim(a)));
 }

@@ -118,7 +118,7 @@ int64_t mlx_graph_kv_numbers(const mlx_graph_t *graph) {
   int64_t numbers = 0;
   for (int id = 1; id <= (int)graph->count; ++id) {
     const mlx_node_t *node = mlx_graph_node(graph, id);
-    if (node->kind == MLX_NODE_ATTENTION) numbers += 2 * node->attention.kv_heads * node->attention.head_dim;
+    if (node->kind == MLX_NODE_ATTENTION) numbers += mlx_attention_kv_numbers(&node->attention);
   }
   return numbers;
 }
@@ -157,7 +157,7 @@ mlx_graph_windows_t mlx_graph_windows(const mlx_graph_t *graph) {
     ++w.layers;
     if (!node->attention.window) continue;
     ++w.windowed;
-    w.kv_numbers += 2 * node->attention.kv_heads * node->attention.head_dim;
+    w.kv_numbers += mlx_attention_kv_numbers(&node->attention);
     if (node->attention.window > w.widest) w.widest = node->attention.window;
   }
   return w;

@@ -61,9 +61,11 @@ typedef enum mlx_node_kind {
   MLX_NODE_COLUMNS,         // (x) start: columns [start, start + width of the result)
   MLX_NODE_HEAD_COLUMNS,    // (x) head_dim, start: columns [start, start + count) of each head
   MLX_NODE_JOIN,            // (a [M, n], b [M, m]) -> [M, n + m]
+  MLX_NODE_HEAD_JOIN,       // (a [M, heads * n], b [M, heads * m]) head_dim: n -> [M, heads * (n + m)]
+  MLX_NODE_HEAD_LINEAR,     // (x [M, heads * in], weight [heads, out, in]) -> [M, heads * out]
   MLX_NODE_PERMUTE,         // (x, order i32 [width]): column i is column order[i] of x
   MLX_NODE_ROPE,            // (x, positions) head_dim, rope
-  MLX_NODE_ATTENTION,       // (q, k, v, sinks or none, relative or none) attention
+  MLX_NODE_ATTENTION,       // (q, k, v or none, sinks or none, relative or none) attention
   MLX_NODE_CONVOLVE,        // (x, weight [channels, taps], bias or none) silu; recurrent
   MLX_NODE_DELTA,           // (qkv, step, beta, rate, bias) delta; recurrent
   MLX_NODE_SCAN,            // (xbc, step, rate, bias, skip) scan; recurrent

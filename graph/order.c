@@ -75,7 +75,8 @@ static void rank_nodes(sorter_t *s) {
 static void mark_operands(sorter_t *s, int attention) {
   const mlx_node_t *node = mlx_graph_node(s->graph, attention);
   memset(s->uses, 0, s->graph->count);
-  for (int i = 0; i < 3; ++i) s->uses[node->operands[i] - 1] |= (unsigned char)(1 << i);
+  for (int i = 0; i < 3; ++i)
+    if (node->operands[i]) s->uses[node->operands[i] - 1] |= (unsigned char)(1 << i);
   for (int id = attention - 1; id; --id) {
     if (s->place[id - 1]) s->uses[id - 1] = 0;
     const mlx_node_t *needed = s->uses[id - 1] ? mlx_graph_node(s->graph, id) : NULL;

@@ -208,6 +208,15 @@ FIXTURES = {
         mlp_layer_types=["dense", "sparse", "sparse"], prefix_dense_intermediate_size=40, prefix_dense_sliding_window_pattern=1, num_experts=6,
         num_experts_per_tok=2, intermediate_size=16, num_shared_experts=2, shared_expert_combination_strategy="average",
         expert_selection_fn="sigmoid", norm_topk_prob=True, logit_scale=0.25, attention_bias=True)),
+    "deepseek_v2": ("deepseek_v2", dict(
+        num_hidden_layers=3, num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=20, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=10,
+        first_k_dense_replace=1, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=16, n_shared_experts=2, n_group=4,
+        topk_group=2, topk_method="group_limited_greedy", routed_scaling_factor=1.7, attention_bias=True, mlp_bias=True,
+        rope_parameters=rope("yarn", factor=4.0, original_max_position_embeddings=128, mscale=0.707, mscale_all_dim=1.2))),
+    # As V2-Lite: plain queries and no groups.
+    "deepseek_v2-lite": ("deepseek_v2", dict(
+        num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=24,
+        n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, n_shared_experts=1)),
     "phimoe": ("phimoe", dict(num_local_experts=6, num_experts_per_tok=2, intermediate_size=24, sliding_window=12, attention_bias=True,
                               lm_head_bias=True)),
 }
