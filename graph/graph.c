@@ -114,6 +114,10 @@ mlx_status_t mlx_graph_finish(mlx_graph_t *graph, mlx_value_t logits) {
   return status ? status : mlx_graph_sort(graph);
 }
 
+int64_t mlx_attention_kv_numbers(const mlx_attention_t *a) {
+  return (a->value_dim ? 1 : 2) * a->kv_heads * a->head_dim;
+}
+
 int64_t mlx_graph_kv_numbers(const mlx_graph_t *graph) {
   int64_t numbers = 0;
   for (int id = 1; id <= (int)graph->count; ++id) {

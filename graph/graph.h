@@ -161,7 +161,9 @@ static inline const mlx_node_t *mlx_graph_operand(const mlx_graph_t *graph, cons
 // differ in the order of independent nodes become the same. Leaves out nodes that the logits do not need.
 mlx_status_t mlx_graph_sort(mlx_graph_t *graph) MLX_MUST_USE;
 
-// Numbers that the KV cache keeps for one position: keys and values of all attention nodes.
+// Numbers that the KV cache keeps for one position of a layer: keys and values, or keys only.
+int64_t mlx_attention_kv_numbers(const mlx_attention_t *attention);
+// Those of all attention nodes.
 int64_t mlx_graph_kv_numbers(const mlx_graph_t *graph);
 // Sliding windows of the attention layers.
 typedef struct mlx_graph_windows {

@@ -437,10 +437,6 @@ int64_t mlx_relative_bucket(int64_t key, int64_t query, int64_t buckets) {
   return (key > query ? half : 0) + (large < half ? large : half - 1);
 }
 
-int64_t mlx_attention_kv_numbers(const mlx_attention_t *a) {
-  return (a->value_dim ? 1 : 2) * a->kv_heads * a->head_dim;
-}
-
 mlx_value_t mlx_op_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value_t q, mlx_value_t k,
                              mlx_value_t v) {
   mlx_node_t node = node_of(MLX_NODE_ATTENTION, "attended", q, k);

@@ -189,8 +189,6 @@ mlx_value_t mlx_op_attention(mlx_graph_t *graph, const mlx_attention_t *params,
                              mlx_value_t k,   // [M, kv_heads * head_dim]
                              mlx_value_t v);  // [M, kv_heads * head_dim] -> [M, heads * head_dim]; with
                                               // value_dim MLX_NONE -> [M, heads * value_dim]
-// Numbers that the KV cache keeps for one position of the layer: keys and values, or keys only.
-int64_t mlx_attention_kv_numbers(const mlx_attention_t *attention);
 
 // ---- ops with a recurrent state: numbers of each sequence that its tokens read and replace in their order.
 // The state is zero before the first token ----

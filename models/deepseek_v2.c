@@ -46,15 +46,8 @@ static mlx_status_t deepseek_v2_read_config(const mlx_source_t *source, mlx_conf
                          c);
 }
 
-// DeepSeek V3 has sigmoids, which the file says.
-static bool has_softmax(const mlx_source_t *source) {
-  int64_t gating = 1;
-  bool found;
-  mlx_status_t status = mlx_source_int(source, NULL, ".expert_gating_func", 0, 1 << 20, &gating, &found);
-  if (!status) return gating != 2;
-  mlx_status_free(status);
-  return true;
-}
+// DeepSeek V3 has the same name in GGUF.
+static bool has_softmax(const mlx_source_t *source) { return !mlx_gguf_has_sigmoids(source); }
 
 static const char *const deepseek_v2_types[] = {"deepseek_v2", NULL};
 static const char *const deepseek_v2_gguf_types[] = {"deepseek2", NULL};

@@ -1,7 +1,7 @@
-// Latent attention of a few query heads of one token against the KV pages of its sequence. A page has the keys
-// row by row, so that one load of a key serves the scores of all heads, and again their weighted sums. Softmax is
-// computed online, a few pages at a time. The result of a head does not depend on the other rows and heads:
-// groups of pages start at fixed positions, and each head has sums of its own.
+// Latent attention of a few query heads of one token against the KV pages of its sequence. A page has the
+// keys row by row, so that one load of a key serves the scores of all heads, and again their weighted sums.
+// Softmax is computed online, a few pages at a time. The result of a head does not depend on the other rows
+// and heads: groups of pages start at fixed positions, and each head has sums of its own.
 #include "latent.h"
 
 #define LATENT_HEADS 8      // heads that are computed together in steps of many rows
@@ -40,7 +40,8 @@ INLINE float scale_at(const latent_t *a, int32_t format, const uint8_t *page, in
   return format == MLX_KV_Q8 ? ((const float *)(const void *)(page + MLX_CPU_PAGE * a->padded))[place] : 1;
 }
 
-// Scores |at| and up: of |count| positions of a page. Positions after them are not read: they can be uninitialized.
+// Scores |at| and up: of |count| positions of a page. Positions after them are not read: they can be
+// uninitialized.
 INLINE void score_page(const latent_t *a, int32_t format, int HEADS, const uint8_t *page, int at, int count,
                        scores_t scores) {
   for (int place = 0; place < count; ++place) {

@@ -2,11 +2,27 @@
 #include "models/shared/latent.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #define INNER_EPS 1e-6  // of the norms of compressed rows; no class has a field for it
 
 bool mlx_has_query_rank(const mlx_config_t *c) { return c->query_rank > 0; }
 bool mlx_has_plain_queries(const mlx_config_t *c) { return !c->query_rank; }
+
+bool mlx_gguf_has_sigmoids(const mlx_source_t *source) {
+  int64_t gating = 0, dense = 0;
+  char name[64];
+  bool found;
+  mlx_status_t status = mlx_source_int(source, NULL, ".expert_gating_func", 0, 1 << 20, &gating, &found);
+  if (!status)
+    status = mlx_source_int(source, NULL, ".leading_dense_block_count", 0, MLX_MAX_LAYERS, &dense, &found);
+  if (status) {
+    mlx_status_free(status);  // read_config reports it
+    return false;
+  }
+  snprintf(name, sizeof name, "blk.%lld.exp_probs_b.bias", (long long)dense);
+  return gating ? gating == 2 : mlx_source_tensor(source, NULL, name) != NULL;
+}
 
 // A size of config.json with the default |fallback|; 0: required.
 static mlx_status_t read_size(const mlx_source_t *source, const char *hf_key, const char *gguf_key,

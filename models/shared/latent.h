@@ -1,7 +1,7 @@
-// Multi-head latent attention (MLA), which several architectures share. Keys and values of all heads are products
-// of one row of kv_rank numbers, and all heads share rope_dim more numbers with the rotary positions of a key. The
-// cache keeps only these. The first product is applied to the queries (absorbed) and the second to the attended
-// rows, in prefill and in decode.
+// Multi-head latent attention (MLA), which several architectures share. Keys and values of all heads are
+// products of one row of kv_rank numbers, and all heads share rope_dim more numbers with the rotary positions
+// of a key. The cache keeps only these. The first product is applied to the queries (absorbed) and the second
+// to the attended rows, in prefill and in decode.
 #ifndef MLXCEL_MODELS_SHARED_LATENT_H_
 #define MLXCEL_MODELS_SHARED_LATENT_H_
 
@@ -46,8 +46,8 @@ typedef struct mlx_latent_fields {
   const char *partial;     // as in mlx_rope_fields_t: of the whole head, of which rope_dim elements rotate
 } mlx_latent_fields_t;
 
-// Reads what latent attention is made of: c->kv_rank to c->key_value_dim of mlx_config_t, head_dim, kv_heads,
-// attention_scale, the biases and the rope. Call after mlx_read_sizes with |latent|.
+// Reads what latent attention is made of: c->kv_rank to c->key_value_dim of mlx_config_t, head_dim,
+// kv_heads, attention_scale, the biases and the rope. Call after mlx_read_sizes with |latent|.
 mlx_status_t mlx_read_latent(const mlx_source_t *source, const mlx_latent_fields_t *fields,
                              mlx_config_t *c) MLX_MUST_USE;
 
@@ -55,6 +55,10 @@ mlx_status_t mlx_read_latent(const mlx_source_t *source, const mlx_latent_fields
 mlx_value_t mlx_block_latent_attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h);
 // Llama's layer with it, and with the MLP of MLX_RULES_ROUTED_MLP.
 mlx_value_t mlx_latent_layer(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x);
+
+// Whether a GGUF file has experts chosen by sigmoids, as DeepSeek V3, or by a softmax, as DeepSeek V2. Files
+// without a field for that have a bias of the choice if they have sigmoids.
+bool mlx_gguf_has_sigmoids(const mlx_source_t *source);
 
 // For the present field of mlx_tensor_rule_t.
 bool mlx_has_query_rank(const mlx_config_t *c);
