@@ -13,13 +13,18 @@ static const mlx_tensor_rule_t deepseek_v3_tensors[] = {
 };
 
 static mlx_status_t deepseek_v3_read_config(const mlx_source_t *source, mlx_config_t *c) {
+  const mlx_routed_fields_t experts = {.default_dense = 3,
+                                       .default_scale = 2.5,
+                                       .default_sum = true,
+                                       .default_groups = 8,
+                                       .default_groups_used = 4};
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.latent = true}, false, c));
   MLX_TRY(mlx_read_draft_layers(source, 1, c));
   MLX_TRY(mlx_read_rms_eps(source, c));
   c->sigmoid_scores = c->choice_bias = true;
   c->expert_sum_eps = 1e-20;
-  MLX_TRY(mlx_read_routed(source, &(mlx_routed_fields_t){.default_dense = 3, .default_scale = 2.5, .default_sum = true}, c));
+  MLX_TRY(mlx_read_routed(source, &experts, c));
   return mlx_read_latent(source,
                          &(mlx_latent_fields_t){.kv_rank = 512,
                                                 .query_rank = 1536,

@@ -130,7 +130,7 @@ static mlx_value_t absorbed_queries(mlx_graph_t *g, const mlx_config_t *c, int l
   mlx_value_t plain = mlx_op_head_columns(g, "q_plain", q, c->query_dim, 0, c->nope_dim);
   mlx_value_t rotary = mlx_op_head_columns(g, "q_rotary", q, c->query_dim, c->nope_dim, c->rope_dim);
   plain = mlx_op_head_linear(g, "q_absorbed", plain, MLX_W("self_attn.k_b_proj"));  // [M, heads * kv_rank]
-  rotary = mlx_op_rope(g, "q_rope", rotary, c->rope_dim, &c->rope);
+  rotary = mlx_op_rope(g, "q_rope", rotary, c->rope_dim, mlx_rope_of(g, c, layer));
   q = mlx_op_head_join(g, "query", c->heads, plain, rotary);  // [M, heads * head_dim]
   return c->query_scale_period ? mlx_op_grow(g, "q_grown", q, c->query_scale_beta, c->query_scale_period) : q;
 }
@@ -142,7 +142,7 @@ static mlx_value_t latent_row(mlx_graph_t *g, const mlx_config_t *c, int layer, 
   mlx_value_t latent = mlx_op_columns(g, "kv_latent", row, 0, c->kv_rank);
   mlx_value_t rotary = mlx_op_columns(g, "k_rotary", row, c->kv_rank, c->rope_dim);
   latent = mlx_op_rmsnorm(g, "kv_latent_norm", latent, MLX_W("self_attn.kv_a_layernorm"), INNER_EPS);
-  rotary = mlx_op_rope(g, "k_rope", rotary, c->rope_dim, &c->rope);
+  rotary = mlx_op_rope(g, "k_rope", rotary, c->rope_dim, mlx_rope_of(g, c, layer));
   return mlx_op_join(g, "key", latent, rotary);  // [M, head_dim]
 }
 

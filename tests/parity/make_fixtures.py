@@ -227,6 +227,10 @@ FIXTURES = {
         num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=24, rope_interleave=False,
         first_k_dense_replace=0, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, n_shared_experts=1, n_group=1, topk_group=1,
         norm_topk_prob=False)),
+    # The row of the cache has the sizes of the published models: 512 and 64 numbers.
+    "deepseek_v3-row": ("deepseek_v3", dict(
+        num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=512, qk_nope_head_dim=8, qk_rope_head_dim=64, v_head_dim=4, first_k_dense_replace=2,
+        n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, n_group=1, topk_group=1)),
     "glm4_moe_lite": ("glm4_moe_lite", dict(
         num_hidden_layers=3, num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=32, qk_nope_head_dim=24, qk_rope_head_dim=8, v_head_dim=16,
         mlp_layer_types=["dense", "sparse", "sparse"], n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, n_shared_experts=2,

@@ -11,7 +11,7 @@
 #include "tests/support/wide_fixtures.h"
 
 // Sliding windows and softcap; sinks and experts; QK norm and windows; learned positions; rotated halves;
-// experts with sigmoids and a bias of the choice; experts without a gate; groups of experts.
+// experts with sigmoids and a bias of the choice; experts without a gate; groups of experts; latent attention.
 static const char *const fixtures[] = {"gemma2",
                                        "gpt_oss",
                                        "exaone4",
@@ -19,7 +19,9 @@ static const char *const fixtures[] = {"gemma2",
                                        "llama-llama3",
                                        "lfm2_moe-attention",
                                        "nemotron_h-attention",
-                                       "glm4_moe-groups"};
+                                       "glm4_moe-groups",
+                                       "deepseek_v2",
+                                       "deepseek_v3-row"};
 
 TEST(generic_path_matches_hf_token_for_token) {
   size_t checked = 0;
