@@ -39,7 +39,7 @@ static int64_t weight_bytes(const description_t *d, const mlx_node_t *node, int 
 static int64_t cost_of(const description_t *d, const mlx_node_t *node) {
   const mlx_attention_t *a = &node->attention;
   if (node->kind == MLX_NODE_ATTENTION)
-    return 2 * a->kv_heads * mlx_module_kv_head_bytes(&d->job->module, a->head_dim);
+    return mlx_attention_kv_numbers(a) / a->head_dim * mlx_module_kv_head_bytes(&d->job->module, a->head_dim);
   int64_t bytes = 0;
   for (int i = 0; i < MLX_NODE_OPERANDS; ++i) bytes += weight_bytes(d, node, i);
   return bytes;

@@ -173,7 +173,37 @@ static mlx_status_t write_head_columns(mlx_cpu_writer_t *w, int id) {
   i.heads = (int32_t)(mlx_cpu_width(x) / node->head_dim);
   i.head_dim = (int32_t)node->head_dim;
   i.dims = (int32_t)node->start;
-  i.width = (int32_t)mlx_cpu_width(node) / i.heads;
+  i.width = i.out_rows = (int32_t)mlx_cpu_width(node) / i.heads;
+  return write_one_input(w, id, node->operands[0], &i);
+}
+
+// Two copies of columns of heads, side by side.
+static mlx_status_t write_head_join(mlx_cpu_writer_t *w, int id) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id);
+  mlx_instruction_t i = instruction_of(MLX_RUN_PICK, mlx_cpu_rows(node));
+  mlx_program_buffer_t out;
+  i.heads = (int32_t)(mlx_cpu_width(mlx_graph_operand(w->graph, node, 0)) / node->head_dim);
+  i.out_rows = (int32_t)mlx_cpu_width(node) / i.heads;
+  MLX_TRY(mlx_cpu_begin(w, &i));
+  MLX_TRY(mlx_cpu_take(w, id, &out));
+  for (int part = 0; part < 2; ++part) {
+    i.head_dim = i.width = (int32_t)mlx_cpu_width(mlx_graph_operand(w->graph, node, part)) / i.heads;
+    i.out = out;
+    MLX_TRY(mlx_cpu_begin(w, &i));
+    MLX_TRY(mlx_cpu_read(w, node->operands[part], &i.a));
+    MLX_TRY(mlx_cpu_append(w, &i));
+    out.at += i.width;
+  }
+  return NULL;
+}
+
+static mlx_status_t write_head_linear(mlx_cpu_writer_t *w, int id) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id), *weight = mlx_graph_operand(w->graph, node, 1);
+  mlx_instruction_t i = instruction_of(MLX_RUN_HEAD_PRODUCT, mlx_cpu_rows(node));
+  i.heads = (int32_t)weight->dims[0];
+  i.out_rows = (int32_t)weight->dims[1];
+  i.width = (int32_t)weight->dims[2];
+  i.weight = mlx_cpu_weight(w, node->operands[1]);
   return write_one_input(w, id, node->operands[0], &i);
 }
 
@@ -255,6 +285,29 @@ static mlx_status_t write_spread(mlx_cpu_writer_t *w, const mlx_node_t *node, ml
   w->spread_weight = node->operands[4];
   w->spread = *out = i.out;
   return mlx_cpu_append(w, &i);
+}
+
+// Attention to keys that begin with their values.
+static mlx_status_t write_latent(mlx_cpu_writer_t *w, int id) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id);
+  const mlx_attention_t *a = &node->attention;
+  mlx_program_t *header = &w->program->header;
+  if (a->head_dim > MLX_CPU_MAX_LATENT) return mlx_cpu_unsupported(w, "latent keys of this size");
+  mlx_instruction_t append = instruction_of(MLX_RUN_APPEND, MLX_ROWS_TOKENS), attend;
+  append.op = 1;
+  append.heads = (int32_t)a->heads;
+  append.head_dim = (int32_t)a->head_dim;
+  append.kv_at = header->page_bytes;
+  header->page_bytes += mlx_kv_head_bytes(header->kv_format, a->head_dim);
+  attend = append;
+  attend.kind = MLX_RUN_ATTEND_LATENT;
+  attend.op = 0;
+  attend.width = (int32_t)a->value_dim;
+  attend.numbers[0] = (float)a->scale;
+  MLX_TRY(mlx_cpu_begin(w, &append));
+  MLX_TRY(mlx_cpu_read(w, node->operands[1], &append.a));
+  MLX_TRY(mlx_cpu_append(w, &append));
+  return write_one_input(w, id, node->operands[0], &attend);
 }
 
 // Takes the place of a layer's keys and values in a page, and stores them there.
@@ -386,7 +439,8 @@ static mlx_status_t write_routing(mlx_cpu_writer_t *w, experts_t *e) {
   const mlx_experts_t *params = &e->node->experts;
   mlx_instruction_t route = e->common, group = e->common;
   route.kind = MLX_RUN_ROUTE;
-  route.op = params->sigmoid;
+  route.op =
+      (params->sigmoid ? MLX_ROUTE_SIGMOID : 0) | (params->groups_by_best ? MLX_ROUTE_GROUPS_BY_BEST : 0);
   route.bias = mlx_cpu_weight(w, e->node->operands[8]);
   route.up = mlx_cpu_weight(w, e->node->operands[9]);
   route.heads = (int32_t)params->groups;
@@ -499,7 +553,8 @@ mlx_status_t mlx_cpu_write_launch(mlx_cpu_writer_t *w, const mlx_launch_t *launc
     case MLX_LAUNCH_ROPE: return write_rope(w, id);
     case MLX_LAUNCH_VIEW: return write_columns(w, id);
     case MLX_LAUNCH_PERMUTE: return write_permute(w, id);
-    case MLX_LAUNCH_ATTENTION: return write_attention(w, id);
+    case MLX_LAUNCH_ATTENTION:
+      return mlx_graph_node(w->graph, id)->attention.value_dim ? write_latent(w, id) : write_attention(w, id);
     case MLX_LAUNCH_HEAD_COLUMNS: return write_head_columns(w, id);
     case MLX_LAUNCH_CONVOLVE: return write_convolve(w, id);
     case MLX_LAUNCH_DELTA: return write_delta(w, id);
@@ -507,7 +562,12 @@ mlx_status_t mlx_cpu_write_launch(mlx_cpu_writer_t *w, const mlx_launch_t *launc
     case MLX_LAUNCH_EXPERTS: return write_experts(w, id);
     case MLX_LAUNCH_WANTED: return write_wanted(w, launch);
     case MLX_LAUNCH_POOL: return write_pool(w, id);
-    default:
-      return mlx_graph_node(w->graph, id)->kind == MLX_NODE_JOIN ? write_join(w, id) : write_map(w, id);
+    case MLX_LAUNCH_HEAD_PRODUCT: return write_head_linear(w, id);
+    default: break;
+  }
+  switch (mlx_graph_node(w->graph, id)->kind) {
+    case MLX_NODE_JOIN: return write_join(w, id);
+    case MLX_NODE_HEAD_JOIN: return write_head_join(w, id);
+    default: return write_map(w, id);
   }
 }

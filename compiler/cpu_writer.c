@@ -103,7 +103,9 @@ static int find_stores(const mlx_cpu_writer_t *w, int id) {
 static mlx_status_t take_parts(mlx_cpu_writer_t *w, int id, mlx_program_buffer_t *out) {
   const mlx_node_t *node = mlx_graph_node(w->graph, id);
   const int64_t width = mlx_cpu_width(node);
-  const bool stores = node->kind != MLX_NODE_ROPE && !mlx_node_is_recurrent(node->kind) &&
+  const bool of_heads = node->kind == MLX_NODE_HEAD_LINEAR || node->kind == MLX_NODE_HEAD_JOIN ||
+                        (node->kind == MLX_NODE_ATTENTION && node->attention.value_dim);
+  const bool stores = node->kind != MLX_NODE_ROPE && !mlx_node_is_recurrent(node->kind) && !of_heads &&
                       (node->kind != MLX_NODE_ATTENTION || node->attention.head_dim % 16 == 0);
   out->parts = 0;
   out->stores = MLX_STORE_PLAIN;

@@ -62,12 +62,13 @@ mlx_layer_place_t mlx_function_place_layer(const mlx_function_t *g, int64_t laye
     const mlx_node_t *node = mlx_graph_node(g->graph, id);
     if (!mlx_node_stores_kv(node)) continue;
     const mlx_page_kind_t kind = page_kind(g, &node->attention);
-    const int64_t each = key_numbers(&node->attention) / g->attention.row;
+    const int64_t each = key_numbers(&node->attention) / g->attention.row,
+                  parts = mlx_attention_kv_parts(&node->attention);
     if (node->attention.layer == layer)
       place = (mlx_layer_place_t){
-          .kind = kind, .nth = counts[kind], .first_row = 2 * MLX_KV_PAGE * rows[kind], .rows = each};
+          .kind = kind, .nth = counts[kind], .first_row = MLX_KV_PAGE * rows[kind], .rows = each};
     ++counts[kind];
-    rows[kind] += each;
+    rows[kind] += parts * each;
   }
   place.layers = counts[place.kind];
   return place;
@@ -78,14 +79,15 @@ int64_t mlx_function_page_layers(const mlx_function_t *g, mlx_page_kind_t kind) 
   return kind == MLX_WINDOW_PAGES ? windowed : g->attention.layers - windowed;
 }
 
-// The sizes of a page: its keys and values as numbers and as bytes.
+// The sizes of a page: what its layers keep as numbers and as bytes.
 typedef struct page_size {
   int64_t numbers, bytes;
 } page_size_t;
 
 static void add_layer(const mlx_function_t *g, const mlx_attention_t *a, page_size_t *size) {
-  size->numbers += 2 * MLX_KV_PAGE * key_numbers(a);
-  size->bytes += 2 * MLX_KV_PAGE * a->kv_heads * mlx_module_kv_head_bytes(g->options, a->head_dim);
+  const int64_t parts = mlx_attention_kv_parts(a) * MLX_KV_PAGE;
+  size->numbers += parts * key_numbers(a);
+  size->bytes += parts * a->kv_heads * mlx_module_kv_head_bytes(g->options, a->head_dim);
 }
 
 static page_size_t size_of_page(const mlx_function_t *g, mlx_page_kind_t kind) {

@@ -53,12 +53,14 @@ static const char *unsupported_experts(const mlx_model_t *model, const mlx_modul
 }
 
 static bool same_heads(const mlx_attention_t *a, const mlx_attention_t *b) {
-  return a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim;
+  return a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim &&
+         a->value_dim == b->value_dim;
 }
 
 // The feature of the network's attention that attention.cu and attention_f32.cu do not support; NULL: they
 // support all of it.
 static const char *unsupported_attention(const mlx_attention_t *a) {
+  if (a->value_dim) return "latent attention";
   if (a->head_dim % 8 != 0 || a->head_dim > 256) return "attention heads of this size";
   if (a->heads % a->kv_heads != 0) return "attention with this number of KV heads";
   return NULL;
@@ -144,6 +146,8 @@ static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx
   } else if (mlx_node_is_recurrent(node->kind)) {
     out->unsupported = unsupported_recurrent(graph, node);
     out->kernel = !out->unsupported;
+  } else if (node->kind == MLX_NODE_HEAD_LINEAR) {
+    out->unsupported = "products of heads";
   } else if (node->kind == MLX_NODE_HEAD_COLUMNS) {
     out->kernel = true;
   }

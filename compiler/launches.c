@@ -347,6 +347,7 @@ static mlx_launch_kind_t cpu_kind(const lister_t *l, int id) {
     case MLX_NODE_ROPE: return MLX_LAUNCH_ROPE;
     case MLX_NODE_COLUMNS: return MLX_LAUNCH_VIEW;
     case MLX_NODE_HEAD_COLUMNS: return MLX_LAUNCH_HEAD_COLUMNS;
+    case MLX_NODE_HEAD_LINEAR: return MLX_LAUNCH_HEAD_PRODUCT;
     case MLX_NODE_CONVOLVE:
     case MLX_NODE_DELTA:
     case MLX_NODE_SCAN: return recurrent_kind(node_at(l, id)->kind);
@@ -526,18 +527,29 @@ static void print_ids(const mlx_graph_t *graph, mlx_node_ids_t list, const char 
 }
 
 static void print_head(const mlx_launch_t *launch, mlx_text_t *out) {
-  static const char *const kinds[] = {
-      [MLX_LAUNCH_STABLEHLO] = "op",      [MLX_LAUNCH_EMBED] = "embed",
-      [MLX_LAUNCH_NORM] = "norm",         [MLX_LAUNCH_PERMUTE] = "permute",
-      [MLX_LAUNCH_ELEMENTS] = "elements", [MLX_LAUNCH_PRODUCT] = "product",
-      [MLX_LAUNCH_PRODUCTS] = "products", [MLX_LAUNCH_TOKEN_PRODUCTS] = "token_products",
-      [MLX_LAUNCH_EXPERTS] = "experts",   [MLX_LAUNCH_ATTENTION] = "attention",
-      [MLX_LAUNCH_WANTED] = "wanted",     [MLX_LAUNCH_ROPE] = "rope",
-      [MLX_LAUNCH_VIEW] = "view",         [MLX_LAUNCH_FEW_QKV] = "qkv",
-      [MLX_LAUNCH_FEW_LAYER] = "layer",   [MLX_LAUNCH_FEW_HEAD] = "head",
-      [MLX_LAUNCH_NETWORK] = "network",   [MLX_LAUNCH_HEAD_COLUMNS] = "head_columns",
-      [MLX_LAUNCH_CONVOLVE] = "convolve", [MLX_LAUNCH_DELTA] = "delta",
-      [MLX_LAUNCH_SCAN] = "scan",         [MLX_LAUNCH_POOL] = "pool"};
+  static const char *const kinds[] = {[MLX_LAUNCH_STABLEHLO] = "op",
+                                      [MLX_LAUNCH_EMBED] = "embed",
+                                      [MLX_LAUNCH_NORM] = "norm",
+                                      [MLX_LAUNCH_PERMUTE] = "permute",
+                                      [MLX_LAUNCH_ELEMENTS] = "elements",
+                                      [MLX_LAUNCH_PRODUCT] = "product",
+                                      [MLX_LAUNCH_PRODUCTS] = "products",
+                                      [MLX_LAUNCH_TOKEN_PRODUCTS] = "token_products",
+                                      [MLX_LAUNCH_EXPERTS] = "experts",
+                                      [MLX_LAUNCH_ATTENTION] = "attention",
+                                      [MLX_LAUNCH_WANTED] = "wanted",
+                                      [MLX_LAUNCH_ROPE] = "rope",
+                                      [MLX_LAUNCH_VIEW] = "view",
+                                      [MLX_LAUNCH_FEW_QKV] = "qkv",
+                                      [MLX_LAUNCH_FEW_LAYER] = "layer",
+                                      [MLX_LAUNCH_FEW_HEAD] = "head",
+                                      [MLX_LAUNCH_NETWORK] = "network",
+                                      [MLX_LAUNCH_HEAD_COLUMNS] = "head_columns",
+                                      [MLX_LAUNCH_CONVOLVE] = "convolve",
+                                      [MLX_LAUNCH_DELTA] = "delta",
+                                      [MLX_LAUNCH_SCAN] = "scan",
+                                      [MLX_LAUNCH_POOL] = "pool",
+                                      [MLX_LAUNCH_HEAD_PRODUCT] = "head_product"};
   static const char *const epilogues[] = {"", " add", " gated", " group", " partial"};
   mlx_text_printf(out, "%s %s%s%s%s:", mlx_launch_kernel_name(launch), kinds[launch->kind],
                   epilogues[launch->epilogue], launch->parts ? " parts" : "",

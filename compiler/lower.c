@@ -410,6 +410,14 @@ static mlx_built_t lower_columns_of_heads(mlx_function_t *f, const mlx_node_t *n
   return mlx_build_reshape(f->b, node->name, columns, MLX_TYPE(MLX_F32, x.dims[0], node->dims[1]));
 }
 
+static mlx_built_t lower_head_join(mlx_function_t *f, const mlx_node_t *node, mlx_built_t x) {
+  const mlx_built_t y = as_f32(f, node->operands[1]);
+  const int64_t heads = x.dims[1] / node->head_dim;
+  const mlx_built_t joined = mlx_build_concat_last(f->b, "each_head_joined", as_heads(f, x, node->head_dim),
+                                                   as_heads(f, y, y.dims[1] / heads));
+  return mlx_build_reshape(f->b, node->name, joined, MLX_TYPE(MLX_F32, x.dims[0], node->dims[1]));
+}
+
 static mlx_built_t lower_gated(mlx_function_t *f, const mlx_node_t *node) {
   const mlx_built_t gate = as_f32(f, node->operands[0]), up = as_f32(f, node->operands[1]);
   if (node->act == MLX_ACT_SILU) return mlx_generic_swiglu(f, node->name, gate, up);
@@ -449,6 +457,8 @@ static mlx_built_t lower_simple(mlx_function_t *f, const mlx_node_t *node, mlx_b
     case MLX_NODE_SIGMOID: return mlx_build_unary(f->b, name, "logistic", x);
     case MLX_NODE_SCALE_ROWS: return lower_scale_rows(f, node, x);
     case MLX_NODE_JOIN: return mlx_build_concat_last(f->b, name, x, as_f32(f, node->operands[1]));
+    case MLX_NODE_HEAD_JOIN: return lower_head_join(f, node, x);
+    case MLX_NODE_HEAD_LINEAR: return mlx_generic_head_linear(f, name, x, weight(f, node, 1));
     case MLX_NODE_COLUMNS:
       return mlx_build_slice_last(f->b, name, x, node->start, node->start + node->dims[1]);
     case MLX_NODE_ROPE: return mlx_generic_rope(f, name, x, node->head_dim, node->rope);

@@ -220,9 +220,11 @@ static mlx_built_t chunk_scores(mlx_function_t *g, const mlx_attention_t *a, mlx
   return mlx_build_select(b, "masked_scores", masked, minus_infinity, scores);
 }
 
+static int64_t value_dim(const mlx_attention_t *a) { return a->value_dim ? a->value_dim : a->head_dim; }
+
 // State of the online softmax: largest score so far, sum of the weights, sum of weight * value.
 typedef struct online {
-  mlx_built_t parts[3];  // [kv_heads, N, group], the same, [kv_heads, N, group, head_dim]
+  mlx_built_t parts[3];  // [kv_heads, N, group], the same, [kv_heads, N, group, value_dim]
 } online_t;
 
 // A sink is a score without a value.
@@ -239,7 +241,8 @@ static online_t start_softmax(mlx_function_t *g, const mlx_attention_t *a, mlx_b
     soft.parts[0] = mlx_build_float(b, "no_score", -1e30, each);  // finite: infinity minus itself is NaN
   }
   soft.parts[1] = mlx_build_float(b, "weight_start", sinks.id ? 1.0 : 0.0, each);
-  soft.parts[2] = mlx_build_float(b, "sum_start", 0.0, MLX_TYPE(MLX_F32, a->kv_heads, n, group, a->head_dim));
+  soft.parts[2] =
+      mlx_build_float(b, "sum_start", 0.0, MLX_TYPE(MLX_F32, a->kv_heads, n, group, value_dim(a)));
   return soft;
 }
 
@@ -270,7 +273,7 @@ mlx_built_t mlx_generic_attention(mlx_function_t *g, const mlx_attention_t *a, m
   const int64_t n = g->size.tokens, group = a->heads / a->kv_heads;
   if (!a->shared) {
     store_rows(g, a, 0, k);
-    store_rows(g, a, 1, v);
+    if (!a->value_dim) store_rows(g, a, 1, v);
   }
   mlx_built_t query = mlx_build_reshape(b, "query", q, MLX_TYPE(MLX_F32, n, a->kv_heads, group, a->head_dim));
   mlx_built_t scale = mlx_build_float(b, "scale", a->scale, mlx_type_of(query));
@@ -282,7 +285,8 @@ mlx_built_t mlx_generic_attention(mlx_function_t *g, const mlx_attention_t *a, m
   mlx_built_t positions = chunk_positions(b, chunk);
   const pool_rows_t rows = chunk_rows(g, place_of(g, a).kind, positions);
   mlx_built_t keys = load_rows(g, a, "keys", rows, 0);
-  mlx_built_t values = load_rows(g, a, "values", rows, 1);
+  mlx_built_t values = a->value_dim ? mlx_build_slice_last(b, "values", keys, 0, a->value_dim)
+                                    : load_rows(g, a, "values", rows, 1);
   mlx_built_t scores = chunk_scores(g, a, query, keys, positions);
   add_chunk(b, &soft, scores, values);
   mlx_build_loop_end(b, &loop, soft.parts);
@@ -291,5 +295,5 @@ mlx_built_t mlx_generic_attention(mlx_function_t *g, const mlx_attention_t *a, m
       mlx_build_broadcast(b, "total_weight", soft.parts[1], (int64_t[]){0, 1, 2}, mlx_type_of(soft.parts[2]));
   mlx_built_t attended = mlx_build_binary(b, "by_kv_head", "divide", soft.parts[2], weights);
   attended = mlx_build_transpose(b, "by_token", attended, (int64_t[]){1, 0, 2, 3});
-  return mlx_build_reshape(b, "attended", attended, MLX_TYPE(MLX_F32, n, a->heads * a->head_dim));
+  return mlx_build_reshape(b, "attended", attended, MLX_TYPE(MLX_F32, n, a->heads * value_dim(a)));
 }

@@ -57,8 +57,8 @@ static mlx_built_t keep_groups(mlx_builder_t *b, const mlx_experts_t *e, mlx_bui
   mlx_built_t others =
       mlx_build_select(b, "others", is_first, mlx_build_float(b, "lowest", -INFINITY, by_group), members);
   mlx_built_t second = mlx_build_reduce_last(b, "second", "maximum", others);
-  mlx_built_t sums =
-      mlx_build_reshape(b, "group_sums", mlx_build_binary(b, "sum", "add", first, second), groups);
+  mlx_built_t sums = e->groups_by_best ? first : mlx_build_binary(b, "sum", "add", first, second);
+  sums = mlx_build_reshape(b, "group_sums", sums, groups);
   mlx_built_t zero = mlx_build_float(b, "zero", 0.0, groups),
               lowest = mlx_build_float(b, "lowest", -INFINITY, groups), offsets = lowest;
   for (int64_t i = 0; i < e->groups_used; ++i) {
@@ -90,7 +90,7 @@ static void choose(mlx_function_t *g, const mlx_experts_t *e, const mlx_expert_w
   const mlx_type_t type = mlx_type_of(scores);
   mlx_built_t probabilities =
       e->sigmoid ? mlx_build_unary(b, "probability", "logistic", scores) : softmax(b, scores);
-  mlx_built_t remaining = scores, total = {0};
+  mlx_built_t remaining = e->groups > 1 ? probabilities : scores, total = {0};
   if (w->choice_bias.id) {
     mlx_built_t bias = mlx_build_convert(b, "choice_bias_f32", w->choice_bias, MLX_F32);
     bias = mlx_build_broadcast(b, "choice_biases", bias, (int64_t[]){1}, type);

@@ -45,6 +45,17 @@ mlx_built_t mlx_generic_linear(mlx_function_t *g, const char *name, mlx_built_t 
   return mlx_build_transpose(g->b, name, by_output, (int64_t[]){1, 0});
 }
 
+mlx_built_t mlx_generic_head_linear(mlx_function_t *g, const char *name, mlx_built_t x, mlx_built_t weight) {
+  mlx_builder_t *b = g->b;
+  const int64_t m = x.dims[0], heads = weight.dims[0], out = weight.dims[1], in = weight.dims[2];
+  const mlx_dot_t by_head = {1, {1}, {0}, 2, 2};
+  mlx_built_t wide = mlx_build_convert(b, "weight_f32", weight, MLX_F32);
+  mlx_built_t of_heads = mlx_build_reshape(b, "of_heads", x, MLX_TYPE(MLX_F32, m, heads, in));
+  mlx_built_t products = mlx_build_dot(b, "by_head", of_heads, wide, by_head);  // [heads, M, out]
+  products = mlx_build_transpose(b, "by_token", products, (int64_t[]){1, 0, 2});
+  return mlx_build_reshape(b, name, products, MLX_TYPE(MLX_F32, m, heads * out));
+}
+
 mlx_built_t mlx_generic_add(mlx_function_t *g, const char *name, mlx_built_t a, mlx_built_t b) {
   return mlx_build_binary(g->b, name, "add", a, b);
 }

@@ -15,6 +15,8 @@ mlx_built_t mlx_generic_rmsnorm(mlx_function_t *g, const char *name, mlx_built_t
 mlx_built_t mlx_generic_layernorm(mlx_function_t *g, const char *name, mlx_built_t x, mlx_built_t weight,
                                   mlx_built_t bias, double eps);
 mlx_built_t mlx_generic_linear(mlx_function_t *g, const char *name, mlx_built_t x, mlx_built_t weight);
+// x [M, heads * in] times weight [heads, out, in] -> [M, heads * out]
+mlx_built_t mlx_generic_head_linear(mlx_function_t *g, const char *name, mlx_built_t x, mlx_built_t weight);
 mlx_built_t mlx_generic_add(mlx_function_t *g, const char *name, mlx_built_t a, mlx_built_t b);
 mlx_built_t mlx_generic_swiglu(mlx_function_t *g, const char *name, mlx_built_t gate, mlx_built_t up);
 mlx_built_t mlx_generic_bias(mlx_function_t *g, const char *name, mlx_built_t x, mlx_built_t bias);

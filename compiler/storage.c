@@ -15,7 +15,8 @@ bool mlx_weight_is_experts(const mlx_weight_t *weight) { return weight->tensor.r
 // Whether each row of the weight is a row of a stored tensor, in any order.
 static bool keeps_rows(const mlx_weight_t *weight) {
   if (!mlx_weight_is_experts(weight) && (weight->parts || weight->fused_part)) return false;
-  return !mlx_weight_is_changed(weight) && weight->order != MLX_ROWS_ARE_COLUMNS;
+  return !mlx_weight_is_changed(weight) && weight->order != MLX_ROWS_ARE_COLUMNS &&
+         weight->order != MLX_COLUMNS_OF_HEADS;
 }
 
 bool mlx_weight_is_quantized(const mlx_weight_t *weight) {
@@ -113,9 +114,10 @@ static mlx_dtype_t float_dtype(const mlx_weight_t *weight, mlx_storage_t storage
   return dtype == MLX_BF16 || dtype == MLX_F16 ? dtype : storage.dtype;
 }
 
-// The GPU kernels multiply routers of floats. A quantized one (MLX) is small and dequantized exactly.
+// The GPU kernels multiply routers of floats. A quantized one (MLX) is small and dequantized exactly. So are the
+// matrices of heads, which no GPU kernel multiplies.
 static bool in_tiles_layout(const mlx_weight_t *weight) {
-  if (weight->roles & MLX_ROLE_ROUTER) return false;
+  if (weight->roles & (MLX_ROLE_ROUTER | MLX_ROLE_HEADS)) return false;
   return mlx_weight_is_matrix(weight) || mlx_weight_is_experts(weight);
 }
 

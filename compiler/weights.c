@@ -50,6 +50,10 @@ static int64_t stored_row(const mlx_weight_t *weight, int64_t row) {
   if (weight->row_order) return row - row % weight->order_rows + weight->row_order[row % weight->order_rows];
   if (weight->picked_row) return weight->picked_row(weight->config, row);
   if (weight->fused_part) return stored_half_row(weight, row);
+  if (weight->order == MLX_ROWS_OF_HEADS) {
+    const int64_t rows = weight->tensor.dims[1];
+    return row / rows * weight->head_rows + weight->head_first + row % rows;
+  }
   if (weight->order == MLX_ROWS_AS_STORED || weight->order == MLX_ROWS_ARE_COLUMNS) return row;
   const int64_t size = weight->order_head_dim, head = row / size, within = row % size, half = size / 2;
   // Stored: q, k and v of each head together. Written: all heads of q, then of k, then of v.
@@ -186,7 +190,8 @@ static void convert_row(const packed_t *p, int64_t row, float *f32_row, uint8_t 
 }
 
 static void convert_packed(const packed_t *p, int64_t first, int64_t count, float *f32_rows, uint8_t *out) {
-  const bool contiguous = !p->weight->fused_part && !p->weight->picked_row && !p->weight->row_order;
+  const bool contiguous =
+      !p->weight->fused_part && !p->weight->picked_row && !p->weight->row_order && !p->weight->head_rows;
   const int64_t max_rows = contiguous ? F32_ROWS : 1;
   const int64_t part_rows = row_count(p->weight) / (p->weight->part_packings ? p->weight->tensor.dims[0] : 1);
   for (int64_t done = 0, rows; done < count; done += rows) {
@@ -200,10 +205,36 @@ static void convert_packed(const packed_t *p, int64_t first, int64_t count, floa
   }
 }
 
+// Rows [first, first + count) of one head's matrix, whose columns are stored as rows. A stored row is
+// dequantized once for all of them: only the blocks that hold their numbers, or the whole row of a packing.
+static mlx_status_t convert_columns(const packed_t *p, scratch_t *s, int64_t first, int64_t count,
+                                    uint8_t *out) {
+  const mlx_weight_t *weight = p->weight;
+  const mlx_dtype_info_t *info = mlx_dtype_info(weight->tensor.dtype);
+  const bool packing = weight->packing.kind != 0;
+  const size_t columns = (size_t)weight->tensor.dims[1], block = packing ? columns : info->block_elements,
+               head = (size_t)first / columns, at = (size_t)first % columns / block * block,
+               skipped = (size_t)first % columns - at, blocks = (skipped + (size_t)count + block - 1) / block;
+  MLX_TRY(mlx_reserve((size_t)count * p->elements + blocks * block, sizeof *s->f32_rows, &s->f32_capacity,
+                      &s->f32_rows));
+  float *stored = s->f32_rows + (size_t)count * p->elements;
+  for (size_t k = 0; k < p->elements; ++k) {
+    const size_t row = head * (size_t)weight->head_rows + (size_t)weight->head_first + k;
+    if (packing)
+      mlx_packing_dequantize(&weight->packing, (int64_t)row, 1, stored);
+    else
+      info->to_f32(weight->tensor.data + (row * columns + at) / block * info->block_bytes, blocks, stored);
+    for (size_t i = 0; i < (size_t)count; ++i) s->f32_rows[i * p->elements + k] = stored[skipped + i];
+  }
+  mlx_dtype_info(p->dtype)->from_f32(s->f32_rows, (size_t)count * p->elements, out);
+  return NULL;
+}
+
 // Converts rows [first, first + count) of one matrix to |dtype|.
 static mlx_status_t convert_rows(const packed_t *p, scratch_t *s, int64_t first, int64_t count,
                                  uint8_t *out) {
   const bool packing = first_packing(p->weight)->kind != 0;
+  if (p->weight->order == MLX_COLUMNS_OF_HEADS) return convert_columns(p, s, first, count, out);
   MLX_TRY(mlx_reserve(p->elements * (packing ? F32_ROWS : 1), sizeof *s->f32_rows, &s->f32_capacity,
                       &s->f32_rows));
   if (packing) convert_packed(p, first, count, s->f32_rows, out);

@@ -137,11 +137,15 @@ const mlx_node_t *mlx_graph_kv_owner(const mlx_graph_t *graph, const mlx_attenti
   return NULL;
 }
 
+int64_t mlx_attention_kv_numbers(const mlx_attention_t *a) {
+  return mlx_attention_kv_parts(a) * a->kv_heads * a->head_dim;
+}
+
 int64_t mlx_graph_kv_numbers(const mlx_graph_t *graph) {
   int64_t numbers = 0;
   for (int id = 1; id <= (int)graph->count; ++id) {
     const mlx_node_t *node = mlx_graph_node(graph, id);
-    if (mlx_node_stores_kv(node)) numbers += 2 * node->attention.kv_heads * node->attention.head_dim;
+    if (mlx_node_stores_kv(node)) numbers += mlx_attention_kv_numbers(&node->attention);
   }
   return numbers;
 }
@@ -180,7 +184,7 @@ mlx_graph_windows_t mlx_graph_windows(const mlx_graph_t *graph) {
     ++w.layers;
     if (!node->attention.window) continue;
     ++w.windowed;
-    w.kv_numbers += 2 * node->attention.kv_heads * node->attention.head_dim;
+    w.kv_numbers += mlx_attention_kv_numbers(&node->attention);
     if (node->attention.window > w.widest) w.widest = node->attention.window;
   }
   return w;

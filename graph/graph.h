@@ -62,6 +62,8 @@ typedef enum mlx_node_kind {
   MLX_NODE_COLUMNS,       // (x) start: columns [start, start + width of the result)
   MLX_NODE_HEAD_COLUMNS,  // (x) head_dim, start: columns [start, start + count) of each head
   MLX_NODE_JOIN,          // (a [M, n], b [M, m]) -> [M, n + m]
+  MLX_NODE_HEAD_JOIN,     // (a [M, heads * n], b [M, heads * m]) head_dim: n -> [M, heads * (n + m)]
+  MLX_NODE_HEAD_LINEAR,   // (x [M, heads * in], weight [heads, out, in]) -> [M, heads * out]
   MLX_NODE_PERMUTE,       // (x, order i32 [width]): column i is column order[i] of x
   MLX_NODE_ROPE,          // (x, positions) head_dim, rope
   MLX_NODE_ATTENTION,     // (q, k or none, v or none, sinks or none, relative or none) attention
@@ -167,7 +169,12 @@ const mlx_node_t *mlx_graph_kv_owner(const mlx_graph_t *graph, const mlx_attenti
 static inline bool mlx_node_stores_kv(const mlx_node_t *node) {
   return node->kind == MLX_NODE_ATTENTION && !node->attention.shared;
 }
-// Numbers that the KV cache keeps for one position: keys and values of all attention nodes that store them.
+// What the KV cache keeps of a position of a layer: keys and values (2 parts), or keys only (1).
+static inline int64_t mlx_attention_kv_parts(const mlx_attention_t *attention) {
+  return attention->value_dim ? 1 : 2;
+}
+int64_t mlx_attention_kv_numbers(const mlx_attention_t *attention);
+// Numbers that the KV cache keeps for one position: those of all attention nodes that store them.
 int64_t mlx_graph_kv_numbers(const mlx_graph_t *graph);
 // Sliding windows of the attention layers that store keys and values.
 typedef struct mlx_graph_windows {

@@ -349,6 +349,25 @@ mlx_value_t mlx_op_join(mlx_graph_t *g, const char *name, mlx_value_t a, mlx_val
   return mlx_graph_append(g, &node);
 }
 
+mlx_value_t mlx_op_head_join(mlx_graph_t *g, const char *name, int64_t heads, mlx_value_t a, mlx_value_t b) {
+  mlx_node_t node = node_of(MLX_NODE_HEAD_JOIN, name, a, b);
+  REQUIRE(is_rows(a) && is_rows(b) && a.dims[0] == b.dims[0] && heads > 0 && a.dims[1] % heads == 0 &&
+              b.dims[1] % heads == 0,
+          a, b, "expected a [M, heads * n] and b [M, heads * m]");
+  node.dims[1] = a.dims[1] + b.dims[1];
+  node.head_dim = a.dims[1] / heads;
+  return mlx_graph_append(g, &node);
+}
+
+mlx_value_t mlx_op_head_linear(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
+  mlx_node_t node = node_of(MLX_NODE_HEAD_LINEAR, name, x, weight);
+  REQUIRE(is_rows(x) && weight.id && weight.dtype == MLX_F32 && weight.rank == 3 &&
+              weight.dims[0] * weight.dims[2] == x.dims[1],
+          x, weight, "expected x [M, heads * in] and weight [heads, out, in]");
+  node.dims[1] = weight.dims[0] * weight.dims[1];
+  return mlx_graph_append(g, &node);
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Recurrent ops
 
@@ -424,7 +443,7 @@ int64_t mlx_relative_bucket(int64_t key, int64_t query, int64_t buckets) {
 static bool can_share(const mlx_graph_t *g, const mlx_attention_t *a) {
   const mlx_node_t *node = mlx_graph_kv_owner(g, a);
   const mlx_attention_t *from = node ? &node->attention : NULL;
-  return from && !a->whole && !from->whole && from->kv_heads == a->kv_heads &&
+  return from && !a->whole && !from->whole && !from->value_dim && from->kv_heads == a->kv_heads &&
          from->head_dim == a->head_dim && from->window == a->window;
 }
 
@@ -433,10 +452,16 @@ mlx_value_t mlx_op_attention(mlx_graph_t *g, const mlx_attention_t *a, mlx_value
   mlx_node_t node = node_of(MLX_NODE_ATTENTION, "attended", q, k);
   REQUIRE(a->kv_heads > 0 && a->heads % a->kv_heads == 0 && is_rows_of(q, a->heads * a->head_dim), q, k,
           "expected q [M, heads * head_dim]");
-  if (a->shared) {
+  REQUIRE(a->shared || is_rows_of(k, a->kv_heads * a->head_dim), q, k, "expected k [M, kv_heads * head_dim]");
+  if (a->value_dim) {
+    REQUIRE(a->kv_heads == 1 && !v.id && a->value_dim > 0 && a->value_dim <= a->head_dim, k, v,
+            "expected one KV head whose key begins with its value");
+    REQUIRE(!a->window && a->softcap == 0.0 && !a->sinks.id && !a->whole && !a->shared, q, k,
+            "latent attention is causal and has no window, softcap, sinks or shared keys");
+    node.dims[1] = a->heads * a->value_dim;
+  } else if (a->shared) {
     REQUIRE(!k.id && !v.id && can_share(g, a), q, k, "expected an earlier layer with the same KV heads");
   } else {
-    REQUIRE(is_rows_of(k, a->kv_heads * a->head_dim), q, k, "expected k [M, kv_heads * head_dim]");
     REQUIRE(same_shape(k, v), k, v, "expected equal shapes of k and v");
   }
   REQUIRE(!a->sinks.id || is_vector(a->sinks, a->heads), q, a->sinks, "expected sinks [heads]");

@@ -111,7 +111,8 @@ mlx_value_t mlx_op_gated(mlx_graph_t *graph, const char *name, mlx_act_t act, ml
 // expert in |factors|. Decode reads the weights of the used experts only.
 //
 // With |groups|, the experts are in so many groups of neighbours. A token uses experts of |groups_used|
-// groups only: those whose two best experts have the largest sum.
+// groups only: those whose two best experts have the largest sum, or with |groups_by_best| whose best expert
+// is the largest.
 //
 // An expert computes down(act(gate(x)) * up(x)), without |up| down(act(gate(x))). With a limit (gpt-oss) it
 // computes
@@ -121,7 +122,8 @@ typedef struct mlx_experts {
   int64_t used;
   bool sum_to_one;  // with a softmax: it is over the used experts
   bool sigmoid;
-  int64_t groups, groups_used;   // 0 or 1: no groups
+  int64_t groups, groups_used;  // 0 or 1: no groups
+  bool groups_by_best;
   double sum_eps, weight_scale;  // weight_scale 0: 1
   mlx_value_t choice_bias;       // [experts] or MLX_NONE
   mlx_value_t factors;           // [experts] or MLX_NONE
@@ -149,6 +151,12 @@ mlx_value_t mlx_op_head_columns(mlx_graph_t *graph, const char *name, mlx_value_
                                 int64_t start, int64_t count);
 // a [M, n] and b [M, m] beside each other -> [M, n + m]
 mlx_value_t mlx_op_join(mlx_graph_t *graph, const char *name, mlx_value_t a, mlx_value_t b);
+// The same of each head: a [M, heads * n] and b [M, heads * m] -> [M, heads * (n + m)]
+mlx_value_t mlx_op_head_join(mlx_graph_t *graph, const char *name, int64_t heads, mlx_value_t a,
+                             mlx_value_t b);
+// Each head of x [M, heads * in] times its own matrix of weight [heads, out, in], transposed
+// -> [M, heads * out]
+mlx_value_t mlx_op_head_linear(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight);
 // Position of each token: i32 [M], for mlx_op_embed of a table of learned positions
 mlx_value_t mlx_op_positions(mlx_graph_t *graph);
 // Type of each token: i32 [M], for mlx_op_embed of a table of token types
@@ -169,11 +177,14 @@ typedef struct mlx_attention {
   mlx_value_t sinks;  // [heads]: a score per head that enters the softmax without a value; or MLX_NONE
   bool whole;         // of an encoder: a query sees the whole text, which is in one step
   mlx_value_t
-      relative;  // with |whole|: [buckets, heads], added to the scores by the distance of key and query,
-                 // as T5 and MPNet do (mlx_relative_bucket); or MLX_NONE
-  int64_t span;  // with |whole|: it sees so many positions before and after its own only; 0: all
+      relative;       // with |whole|: [buckets, heads], added to the scores by the distance of key and query,
+                      // as T5 and MPNet do (mlx_relative_bucket); or MLX_NONE
+  int64_t span;       // with |whole|: it sees so many positions before and after its own only; 0: all
   bool shared;
-  int64_t kv_layer;  // with |shared|
+  int64_t kv_layer;   // with |shared|
+  int64_t value_dim;  // latent attention: there is one KV head, its value is the first |value_dim| numbers of
+                      // its key, and the cache keeps only the key; 0: values are stored. Without window,
+                      // softcap, sinks, |whole| and |shared|
 } mlx_attention_t;
 // The bucket of a distance: the first half is for keys before the query and its own, the second for keys
 // after it. Small distances have one each, others share one, up to 128.
@@ -181,7 +192,8 @@ int64_t mlx_relative_bucket(int64_t key, int64_t query, int64_t buckets);
 mlx_value_t mlx_op_attention(mlx_graph_t *graph, const mlx_attention_t *params,
                              mlx_value_t q,   // [M, heads * head_dim]
                              mlx_value_t k,   // [M, kv_heads * head_dim] or MLX_NONE
-                             mlx_value_t v);  // [M, kv_heads * head_dim] or MLX_NONE -> [M, heads * head_dim]
+                             mlx_value_t v);  // [M, kv_heads * head_dim] or MLX_NONE -> [M, heads * head_dim];
+                                              // with value_dim MLX_NONE -> [M, heads * value_dim]
 
 // ---- ops with a recurrent state: numbers of each sequence that its tokens read and replace in their order.
 // The state is zero before the first token ----

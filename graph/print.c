@@ -26,6 +26,8 @@ const char *mlx_node_kind_name(mlx_node_kind_t kind) {
       [MLX_NODE_ACTIVATE] = "activate",
       [MLX_NODE_GATED] = "gated",
       [MLX_NODE_JOIN] = "join",
+      [MLX_NODE_HEAD_JOIN] = "head_join",
+      [MLX_NODE_HEAD_LINEAR] = "head_linear",
       [MLX_NODE_EXPERTS] = "experts",
       [MLX_NODE_SIGMOID] = "sigmoid",
       [MLX_NODE_SCALE_ROWS] = "scale_rows",
@@ -97,6 +99,7 @@ static void print_attention(const mlx_attention_t *a, mlx_text_t *out) {
   if (a->whole) mlx_text_puts(out, " whole");
   if (a->span) mlx_text_printf(out, " span=%lld", (long long)a->span);
   if (a->shared) mlx_text_printf(out, " kv_layer=%lld", (long long)a->kv_layer);
+  if (a->value_dim) mlx_text_printf(out, " value_dim=%lld", (long long)a->value_dim);
 }
 
 static void print_delta(const mlx_delta_t *d, mlx_text_t *out) {
@@ -120,7 +123,8 @@ static void print_experts(const mlx_experts_t *e, mlx_text_t *out) {
   mlx_text_printf(out, " used=%lld", (long long)e->used);
   if (e->sigmoid) mlx_text_puts(out, " sigmoid");
   if (e->groups > 1)
-    mlx_text_printf(out, " groups=%lld/%lld", (long long)e->groups_used, (long long)e->groups);
+    mlx_text_printf(out, " groups=%lld/%lld%s", (long long)e->groups_used, (long long)e->groups,
+                    e->groups_by_best ? " by_best" : "");
   if (e->sum_to_one) mlx_text_puts(out, " sum_to_one");
   if (e->sum_eps != 0.0) mlx_text_printf(out, " sum_eps=%.6g", e->sum_eps);
   if (e->weight_scale != 0.0 && e->weight_scale != 1.0)
@@ -148,6 +152,7 @@ static void print_attributes(const mlx_node_t *node, mlx_text_t *out) {
       break;
     case MLX_NODE_ACTIVATE:
     case MLX_NODE_GATED: print_act(node, out); break;
+    case MLX_NODE_HEAD_JOIN: mlx_text_printf(out, " head_dim=%lld", (long long)node->head_dim); break;
     case MLX_NODE_COLUMNS: mlx_text_printf(out, " start=%lld", (long long)node->start); break;
     case MLX_NODE_HEAD_COLUMNS:
       mlx_text_printf(out, " head_dim=%lld start=%lld", (long long)node->head_dim, (long long)node->start);

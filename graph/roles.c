@@ -9,6 +9,7 @@ static unsigned role_of_operand(const mlx_graph_t *graph, const mlx_node_t *node
                                                                       : MLX_ROLE_POSITIONS;
   }
   if (node->kind == MLX_NODE_LINEAR) return MLX_ROLE_PROJECTION;
+  if (node->kind == MLX_NODE_HEAD_LINEAR) return MLX_ROLE_HEADS;
   if (node->kind == MLX_NODE_EXPERTS && nth <= 4) return MLX_ROLE_EXPERT;
   return MLX_ROLE_VECTOR;
 }

@@ -13,6 +13,7 @@ typedef enum mlx_role {
   MLX_ROLE_EXPERT = 1 << 4,      // gate, up or down of experts
   MLX_ROLE_PROJECTION = 1 << 5,  // weight of any other linear
   MLX_ROLE_VECTOR = 1 << 6,      // norm, bias or sinks, whatever its rank
+  MLX_ROLE_HEADS = 1 << 7,       // weight of a head_linear: a matrix for each head
 } mlx_role_t;
 
 // The roles of each of the graph->weight_count weights. 0: no node reads it.

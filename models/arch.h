@@ -21,6 +21,8 @@ typedef enum mlx_row_order {
   MLX_ROWS_INTERLEAVED_HALVES,  // q and k in GGUF: stored row 2i+s of a head is row s*head_dim/2+i
   MLX_ROWS_QKV_BY_HEAD,         // fused q, k and v stored head by head; the archive has all q, all k, all v
   MLX_ROWS_ARE_COLUMNS,         // a matrix, or one matrix per expert, stored as [in, out]
+  MLX_ROWS_OF_HEADS,            // rows of each head in a matrix with other rows of heads (mlx_tensor_rule_t)
+  MLX_COLUMNS_OF_HEADS,         // such rows are the columns of the head's matrix
 } mlx_row_order_t;
 
 // Which rows of a fused tensor belong to a weight. A fused tensor holds two weights, for experts two per
@@ -66,7 +68,13 @@ typedef struct mlx_tensor_rule {
   mlx_fused_part_t hf_fused_part;        // the part of that tensor
   mlx_picked_row_t hf_row, gguf_row;  // of a matrix: rows of a tensor with |fused_rows| rows; NULL: all rows
   uint32_t fused_rows;                // MLX_DIM
-  bool hf_stacked;                    // Hugging Face has one tensor per index of the first dimension: "%e"
+  // Of a weight [heads, rows, columns]: a matrix with |fused_rows| rows for each head, of which those from
+  // |whole_first| on are the weight's, if the file has no tensor for this weight. With |whole_transposed| they
+  // are the columns of the head's matrix.
+  const char *hf_whole, *gguf_whole;
+  uint32_t whole_first;  // MLX_DIM; 0: the first row
+  bool whole_transposed;
+  bool hf_stacked;         // Hugging Face has one tensor per index of the first dimension: "%e"
   const char *mlx_name;    // name in MLX directories, if it differs; of a stacked weight as one tensor
   double hf_value_offset;  // Hugging Face stores value - hf_value_offset, as norms with (1 + weight) do
   // Hugging Face stores row |row| of a matrix without this factor; NULL: 1. GGUF stores the product.
@@ -76,7 +84,8 @@ typedef struct mlx_tensor_rule {
 // Extents for the dims of a rule: a config field, or that many heads times head_dim. Encoded as the offset of
 // an int64_t field of mlx_config_t in the lower 16 bits and, for a product, of its factor in the upper 16.
 #define MLX_DIM(field) ((uint32_t)offsetof(mlx_config_t, field))
-#define MLX_HEADS(field) (MLX_DIM(field) | MLX_DIM(head_dim) << 16)
+#define MLX_HEADS(field) MLX_PRODUCT(field, head_dim)
+#define MLX_PRODUCT(field, factor) (MLX_DIM(field) | MLX_DIM(factor) << 16)
 
 // Rules. Further arguments are designated initialisers of mlx_tensor_rule_t.
 #define MLX_VECTOR(hf, gguf, extent, ...) \

@@ -48,6 +48,7 @@ typedef struct mlx_config {
   bool choice_bias;                           // a bias of the choice of experts
   double expert_sum_eps, expert_scale;        // sum_eps and weight_scale of mlx_experts_t
   int64_t expert_groups, expert_groups_used;  // 0 or 1: no groups
+  bool expert_groups_by_best;                 // groups_by_best of mlx_experts_t
   int64_t dense_layers;                       // layers with an MLP instead, the first ones
   bool mixture[MLX_MAX_LAYERS];               // layers with a mixture, if any layers may have one
   int64_t expert_hidden;                      // width of what the experts read and write, if it may differ
@@ -74,6 +75,14 @@ typedef struct mlx_config {
   bool windowed[MLX_MAX_LAYERS];  // layers with sliding-window attention
   double query_scale_beta;        // queries are scaled by 1 + beta * log(1 + floor(position / period))
   int64_t query_scale_period;     // 0: no scaling
+
+  // Latent attention: the cache keeps a row of kv_rank + rope_dim numbers for all heads, which head_dim counts.
+  int64_t kv_rank;             // width of the compressed keys and values; 0: no latent attention
+  int64_t query_rank;          // width of the compressed queries; 0: they are not compressed
+  int64_t nope_dim, rope_dim;  // parts of a head of queries and keys without and with rotary positions
+  int64_t query_dim;           // nope_dim + rope_dim
+  int64_t value_dim;           // of a head's values
+  int64_t key_value_dim;       // nope_dim + value_dim: rows of a head in the projection of the compressed row
 
   // Recurrent layers.
   bool recurrent[MLX_MAX_LAYERS];  // layers without attention; their KV heads are not stored

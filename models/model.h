@@ -28,6 +28,8 @@ typedef struct mlx_weight {
   // If set, the rows are rows of a larger tensor: row i is its row picked_row(config, i), and tensor.size is
   // the size of these rows.
   mlx_picked_row_t picked_row;
+  // MLX_ROWS_OF_HEADS and MLX_COLUMNS_OF_HEADS: rows of a head in the file, and the first one of the weight.
+  int64_t head_rows, head_first;
   const mlx_config_t *config;    // of the model
   double value_offset;           // added to every stored value
   float *row_factors;            // owned: factor of each row of a matrix; NULL: all are 1

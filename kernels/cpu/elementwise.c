@@ -54,9 +54,9 @@ void mlx_run_permute(const call_t *c, const mlx_instruction_t *i, int row) {
 void mlx_run_pick(const call_t *c, const mlx_instruction_t *i, int row) {
   const float *a = row_at(c, &i->a, row) + i->dims;
   float *out = row_at(c, &i->out, row);
-  for (int head = 0; head < i->heads; ++head, a += i->head_dim, out += i->width)
+  for (int head = 0; head < i->heads; ++head, a += i->head_dim, out += i->out_rows)
     for (int k = 0; k < i->width; k += 16) store_some(out + k, load_some(a + k, i->width - k), i->width - k);
-  store_row_parts(c, i, row, i->width * i->heads);
+  store_row_parts(c, i, row, i->out_rows * i->heads);
 }
 
 // The input of the output head.

@@ -50,13 +50,14 @@ void mlx_finish_product(const call_t *c, const product_t *p, int token, int pane
   }
   if (i->adds) value = v_add(load_some(row_at(c, &i->b, row) + 16 * panel, count), value);
   if (stores_parts(c, i, row)) store_parts(parts_of_buffer(c, &i->out), value, row, p->rows, 16 * panel);
-  if (stores_plain(c, i, row)) store_some(row_at(c, &i->out, row) + 16 * panel, value, count);
+  if (stores_plain(c, i, row))
+    store_some(row_at(c, &i->out, row) + (int64_t)p->head * p->rows + 16 * panel, value, count);
 }
 
 // Whether mlx_finish_product() only adds a bias, applies SiLU to the gate or adds |b|, and stores f32 values.
 INLINE bool has_plain_epilogue(const product_t *p, int panel) {
   const mlx_instruction_t *i = p->i;
-  return !p->pairs && !i->logits && !i->out.parts && !has_weight(&i->up_bias) && i->slope == 0 &&
+  return !p->pairs && !p->head && !i->logits && !i->out.parts && !has_weight(&i->up_bias) && i->slope == 0 &&
          i->clip == 0 && i->factor == 0 && i->cap == 0 && 16 * panel + 16 <= p->rows &&
          i->act == (p->up ? MLX_RUN_SILU : MLX_RUN_NO_ACT);
 }

@@ -29,8 +29,9 @@ static void sigmoid_scores(const float *scores, int count, float *out) {
   for (int i = 0; i < count; i += 16) v_store(out + i, v_sigmoid(load_some(scores + i, count - i)));
 }
 
-// Lowers the experts of all groups but the |used| ones whose two best experts have the largest sum.
-static void keep_groups(int experts, int groups, int used, float *choice) {
+// Lowers the experts of all groups but the |used| ones whose two best experts have the largest sum, or with
+// |by_best| whose best expert is the largest.
+static void keep_groups(int experts, int groups, int used, bool by_best, float *choice) {
   float sums[MLX_CPU_MAX_EXPERTS];
   const int size = experts / groups;
   for (int g = 0; g < groups; ++g) {
@@ -44,7 +45,7 @@ static void keep_groups(int experts, int groups, int used, float *choice) {
         second = of[e];
       }
     }
-    sums[g] = first + second;
+    sums[g] = by_best ? first : first + second;
   }
   for (int dropped = 0; dropped < groups - used; ++dropped) {
     int worst = -1;  // of equal groups the first is kept
@@ -62,13 +63,15 @@ void mlx_run_route(const call_t *c, const mlx_instruction_t *i, int row) {
   const routing_t r = routing_of(c, i);
   const float *bias = has_weight(&i->bias) ? vector_at(c, &i->bias) : 0;
   const int64_t first = (int64_t)row * i->used;
-  if (i->op) {
+  if (i->op & MLX_ROUTE_SIGMOID) {
     sigmoid_scores(scores, i->experts, shares);
   } else {
     softmax_scores(scores, i->experts, shares);
   }
-  for (int e = 0; e < i->experts; ++e) left[e] = bias ? shares[e] + bias[e] : scores[e];
-  if (i->heads > 1) keep_groups(i->experts, i->heads, i->kv_heads, left);
+  const float *unbiased = i->heads > 1 ? shares : scores;  // sums of a group are sums of shares
+  for (int e = 0; e < i->experts; ++e) left[e] = bias ? shares[e] + bias[e] : unbiased[e];
+  if (i->heads > 1)
+    keep_groups(i->experts, i->heads, i->kv_heads, (i->op & MLX_ROUTE_GROUPS_BY_BEST) != 0, left);
   for (int k = 0; k < i->used; ++k) {
     int best = 0;
     for (int e = 1; e < i->experts; ++e) best = left[e] > left[best] ? e : best;

@@ -33,8 +33,28 @@ static void store_kv_q8(const float *x, int head_dim, uint8_t *at, int64_t first
   }
 }
 
+// The padding of a row is zero: scores are sums over whole vectors.
+static void append_latent(const call_t *c, const mlx_instruction_t *i, int row) {
+  const int32_t format = c->n->kv_format;
+  const int place = c->position_of[row] % MLX_CPU_PAGE, padded = (int)mlx_round_up(i->head_dim, 16);
+  const float *x = row_at(c, &i->a, row);
+  const pages_t *pages = &c->pages[i->pages];
+  uint8_t *keys = pages->first + c->page_of[i->pages][row] * pages->bytes + i->kv_at;
+  float key[MLX_CPU_MAX_LATENT];
+  for (int d = 0; d < padded; d += 16) v_store(key + d, load_some(x + d, i->head_dim - d));
+  if (format == MLX_KV_Q8)
+    store_kv_q8(key, padded, keys, place * padded, 1,
+                (float *)(void *)(keys + MLX_CPU_PAGE * padded) + place);
+  else
+    store_kv(format, key, padded, keys, place * padded, 1);
+}
+
 void mlx_run_append(const call_t *c, const mlx_instruction_t *i, int row) {
   const mlx_program_t *n = c->n;
+  if (i->op) {
+    append_latent(c, i, row);
+    return;
+  }
   const int place = c->position_of[row] % MLX_CPU_PAGE, hd = i->head_dim, padded = (int)mlx_round_up(hd, 16);
   const float *k = row_at(c, &i->a, row), *v = row_at(c, &i->b, row);
   const int64_t bytes = mlx_kv_head_bytes(n->kv_format, hd);

@@ -45,6 +45,7 @@
 //   F32, F16, BF16  keys [head_dim][16 positions]; values [16 positions][padded]
 //   Q8              keys and values as signed bytes in that order, each followed by 16 scales (f32), one per
 //                   position
+// A layer with latent attention has one head and no values: keys [16 positions][padded], whose padding is zero.
 #ifndef MLXCEL_KERNELS_CPU_LAYOUT_H_
 #define MLXCEL_KERNELS_CPU_LAYOUT_H_
 
@@ -59,6 +60,7 @@
 #define MLX_CPU_WORKGROUPS 64   // workgroups of one call: the maximum number of threads
 #define MLX_CPU_MAX_COLUMNS 65536
 #define MLX_CPU_MAX_HEAD_DIM 512
+#define MLX_CPU_MAX_LATENT 640  // numbers of a key of latent attention
 // Distances of a key and a query, from -(MLX_CPU_MAX_TOKENS - 1) on, and room for a vector after the last.
 #define MLX_CPU_DISTANCES (2 * MLX_CPU_MAX_TOKENS + 32)
 #define MLX_CPU_MAX_TAPS 8  // of a convolution
@@ -127,10 +129,11 @@ typedef enum mlx_instruction_kind {
                        // numbers[0]: eps
   MLX_RUN_MAP,         // out = op(a, b), element by element; op: MLX_MAP_*
   MLX_RUN_PERMUTE,     // out = a with its columns in the order |weight|
-  MLX_RUN_PICK,        // out = |width| columns from |dims| on of each of |heads| heads of |head_dim| columns
+  MLX_RUN_PICK,        // out = |width| columns from |dims| on of each of |heads| heads of |head_dim| columns;
+                       // heads of the result are |out_rows| columns apart
   MLX_RUN_ROPE,        // out = a with |dims| values of each head rotated; b: the table; op: 1: adjacent pairs
-  MLX_RUN_APPEND,      // stores the keys a and the values b in the KV pool
-  MLX_RUN_ROUTE,       // chooses the experts of a token from the scores a; op: 1: sigmoids; |bias|: of the
+  MLX_RUN_APPEND,      // stores the keys a and the values b in the KV pool; op: 1: the latent keys a (latent.c)
+  MLX_RUN_ROUTE,       // chooses the experts of a token from the scores a; op: MLX_ROUTE_*; |bias|: of the
                        // choice; |up|: factors of the experts; heads, kv_heads: groups of experts, and those
                        // of a token; numbers: sum_eps, weight_scale
   MLX_RUN_EXPERT_SUM,  // out = weighted sum of the expert outputs a
@@ -144,6 +147,8 @@ typedef enum mlx_instruction_kind {
   MLX_RUN_SCAN,            // out = selective scan of a; b: steps; see scan.c
   MLX_RUN_PRODUCT,         // out = weight times a, with an epilogue. Products with equal |a| share a phase
   MLX_RUN_EXPERT_PRODUCT,  // the same for each pair of token and expert; op: 1: row i of a is pair i
+  MLX_RUN_HEAD_PRODUCT,    // out = a product of its own for each of |heads| groups of |width| columns of a
+  MLX_RUN_ATTEND_LATENT,   // out = latent attention of the queries a; |width|: numbers of a value
 } mlx_instruction_kind_t;
 
 typedef enum mlx_rows {
@@ -155,6 +160,7 @@ typedef enum mlx_rows {
 enum { MLX_INDEX_TOKENS, MLX_INDEX_POSITIONS, MLX_INDEX_TYPES };
 enum { MLX_POOL_OF_MEAN, MLX_POOL_OF_FIRST, MLX_POOL_OF_LAST, MLX_POOL_OF_MAX };
 enum { MLX_NORM_RMS, MLX_NORM_LAYER };
+enum { MLX_ROUTE_SIGMOID = 1, MLX_ROUTE_GROUPS_BY_BEST = 2 };
 typedef enum mlx_map_op {
   MLX_MAP_COPY,
   MLX_MAP_ADD,

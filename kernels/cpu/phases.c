@@ -4,6 +4,8 @@
 #include "attention.h"
 #include "batch.h"
 #include "experts.h"
+#include "heads.h"
+#include "latent.h"
 #include "recurrent.h"
 #include "rows.h"
 #include "sampling.h"
@@ -29,6 +31,8 @@ uint32_t mlx_phase_items(const call_t *c, uint64_t number) {
     case MLX_RUN_DELTA: return (uint32_t)mlx_delta_items(c, i);
     case MLX_RUN_SCAN: return (uint32_t)mlx_scan_items(c, i);
     case MLX_RUN_EXPERT_PRODUCT: return (uint32_t)mlx_expert_items(c, i);
+    case MLX_RUN_HEAD_PRODUCT: return (uint32_t)mlx_head_items(c, i);
+    case MLX_RUN_ATTEND_LATENT: return (uint32_t)mlx_latent_items(c, i);
     case MLX_RUN_PRODUCT: break;
     default: return (uint32_t)row_count(c, i);
   }
@@ -85,6 +89,10 @@ void mlx_run_phase(const call_t *c, worker_t *worker, uint64_t number, int from,
     case MLX_RUN_GROUP: mlx_run_group(c, i); return;
     case MLX_RUN_PRODUCT: run_products(c, phase, worker, number, from, to); return;
     case MLX_RUN_EXPERT_PRODUCT: mlx_run_expert_product(c, i, worker, number, from, to); return;
+    case MLX_RUN_HEAD_PRODUCT: mlx_run_head_product(c, i, worker, number, from, to); return;
+    case MLX_RUN_ATTEND_LATENT:
+      for (int item = from; item < to; ++item) mlx_run_latent(c, i, item);
+      return;
     case MLX_RUN_ATTEND:
       for (int item = from; item < to; ++item) mlx_run_attend(c, i, item);
       return;

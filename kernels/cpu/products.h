@@ -29,6 +29,7 @@ typedef struct product {
   const uint16_t *parts;  // bf16 parts of x, or NULL
   const int32_t *pairs;   // experts: row t of y is pairs[t], row t of x is pairs[t] / divide; NULL: both t
   int divide, expert;
+  int head;  // x and y are columns of head |head|
 } product_t;
 
 INLINE product_t product_of(const call_t *c, const mlx_instruction_t *i) {
@@ -65,7 +66,7 @@ INLINE int panels_together(const product_t *p, int count) {
 }
 
 INLINE const float *input_row(const call_t *c, const product_t *p, int token) {
-  return row_at(c, &p->i->a, p->pairs ? p->pairs[token] / p->divide : token);
+  return row_at(c, &p->i->a, p->pairs ? p->pairs[token] / p->divide : token) + (int64_t)p->head * p->columns;
 }
 INLINE int output_row(const product_t *p, int token) { return p->pairs ? p->pairs[token] : token; }
 

@@ -169,6 +169,35 @@ static mlx_status_t find_packing(const mlx_model_t *model, const mlx_tensor_rule
   return mlx_source_packing(model->source, hf_name, extents[0], extents[1], extents[2], out);
 }
 
+// The tensor |name| or |gguf_name| with the rows of all heads becomes |weight|.
+static mlx_status_t find_rows_of_heads(const mlx_model_t *model, const mlx_tensor_rule_t *rule,
+                                       const char *name, const char *gguf_name, mlx_weight_t *weight) {
+  const mlx_config_t *config = &model->config;
+  const int64_t heads = rule_extent(rule, 0, config), rows = extent_of(rule->fused_rows, config),
+                columns = rule_extent(rule, rule->whole_transposed ? 1 : 2, config);
+  weight->order = rule->whole_transposed ? MLX_COLUMNS_OF_HEADS : MLX_ROWS_OF_HEADS;
+  weight->head_rows = rows;
+  weight->head_first = rule->whole_first ? extent_of(rule->whole_first, config) : 0;
+  MLX_TRY(mlx_source_packing(model->source, name, 0, heads * rows, columns, &weight->packing));
+  const mlx_tensor_t *tensor = weight->packing.kind ? weight->packing.parts[MLX_PART_CODES]
+                                                    : mlx_source_tensor(model->source, name, gguf_name);
+  if (!tensor)
+    return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is missing", mlx_source_path(model->source),
+                     mlx_source_is_gguf(model->source) ? gguf_name : name);
+  if (!weight->packing.kind && (tensor->rank != 2 || tensor->dims[0] != heads * rows ||
+                                tensor->dims[1] != columns || !mlx_dtype_info(tensor->dtype)->to_f32))
+    return mlx_error(
+        MLX_INVALID_INPUT,
+        "%s: tensor '%s' must be a matrix [%lld, %lld] of a supported type, from the model's fields",
+        mlx_source_path(model->source), tensor->name, (long long)(heads * rows), (long long)columns);
+  weight->tensor = *tensor;
+  weight->tensor.rank = rule->rank;
+  for (int i = 0; i < rule->rank; ++i) weight->tensor.dims[i] = rule_extent(rule, i, config);
+  weight->tensor.size =
+      tensor->size / (size_t)rows * (size_t)weight->tensor.dims[rule->whole_transposed ? 2 : 1];
+  return NULL;
+}
+
 static mlx_status_t find_weight(const mlx_model_t *model, const mlx_tensor_rule_t *rule, const char *hf_name,
                                 const char *gguf_name, mlx_weight_t *weight) {
   if (rule->rank == 3 || (rule->rank == 2 && weight->order == MLX_ROWS_AS_STORED)) {
@@ -307,7 +336,12 @@ static mlx_status_t add_weight(mlx_model_t *model, const mlx_tensor_rule_t *rule
                                  : MLX_NOT_FUSED;
   weight->picked_row = gguf ? rule->gguf_row : rule->hf_row;
   weight->config = &model->config;
-  MLX_TRY(find_weight(model, rule, in_mlx ? mlx_name : name, gguf_name, weight));
+  char whole[256];
+  expand_name(!rule->hf_whole ? "" : gguf ? rule->gguf_whole : rule->hf_whole, layer, whole, sizeof whole);
+  if (rule->hf_whole && !in_mlx && !mlx_source_tensor(model->source, name, gguf_name))
+    MLX_TRY(find_rows_of_heads(model, rule, whole, whole, weight));
+  else
+    MLX_TRY(find_weight(model, rule, in_mlx ? mlx_name : name, gguf_name, weight));
   if (rule->hf_stacked) expand_part(hf_name, "all", name, sizeof name);
   MLX_TRY(mlx_copy_text(rule->hf_stacked ? name : hf_name, strlen(rule->hf_stacked ? name : hf_name),
                         &weight->name));
@@ -403,7 +437,7 @@ static bool has_part(const mlx_packing_t *packing, const char *name) {
 // Whether weight |nth| is a part of a fused tensor that the weight before it has a part of, too.
 static bool shares_tensor(const mlx_model_t *model, size_t nth) {
   const mlx_weight_t *weight = &model->weights[nth];
-  return nth && (weight->fused_part || weight->picked_row) &&
+  return nth && (weight->fused_part || weight->picked_row || weight->head_rows) &&
          !strcmp(weight->tensor.name, model->weights[nth - 1].tensor.name);
 }
 

@@ -80,6 +80,7 @@ mlx_experts_t mlx_experts_of(const mlx_config_t *c) {
                          .sigmoid = c->sigmoid_scores,
                          .groups = c->expert_groups,
                          .groups_used = c->expert_groups_used,
+                         .groups_by_best = c->expert_groups_by_best,
                          .sum_eps = c->expert_sum_eps,
                          .weight_scale = c->expert_scale,
                          .act = c->act};

@@ -53,6 +53,7 @@ static mlx_status_t read_heads(const mlx_source_t *source, const mlx_size_names_
                                   "is %lld, which does not divide the %lld query heads",
                                   (long long)c->kv_heads, (long long)c->heads);
   }
+  if (names->latent) return NULL;
   const bool fixed = hf && names->default_head_dim && !mlx_source_mentions(source, "head_dim");
   c->head_dim = fixed ? names->default_head_dim : c->hidden / c->heads;
   MLX_TRY(mlx_source_int(source, "head_dim", ".attention.key_length", 2, 2 * MLX_MAX_FREQUENCIES,

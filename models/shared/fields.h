@@ -15,6 +15,7 @@ typedef struct mlx_size_names {
   int64_t default_layers;    // 0: the field is required
   bool encoder;              // attention is not causal
   bool no_attention;         // the model has neither attention nor MLPs; its context may be any
+  bool latent;               // mlx_read_latent reads the sizes of heads
 } mlx_size_names_t;
 
 // Reads layers, hidden, ffn, heads, kv_heads, head_dim, context, vocab and tied_head, and sets the widths and

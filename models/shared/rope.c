@@ -159,6 +159,15 @@ typedef struct yarn {
   bool truncate;      // round the range to whole pairs
 } yarn_t;
 
+// mscale_all_dim; 0: the file has none.
+static mlx_status_t read_all_dim(const mlx_source_t *source, const mlx_rope_fields_t *f, double *out) {
+  bool found;
+  *out = 0;
+  MLX_TRY(rope_number(source, f, "mscale_all_dim", ".rope.scaling.yarn_log_multiplier", out, &found));
+  if (f->gguf_log_tenth && mlx_source_is_gguf(source)) *out *= 10;
+  return NULL;
+}
+
 // yarn's attention factor, which scales cosines and sines.
 static mlx_status_t yarn_scale(const mlx_source_t *source, const mlx_rope_fields_t *f, double factor,
                                double *out) {
@@ -168,7 +177,8 @@ static mlx_status_t yarn_scale(const mlx_source_t *source, const mlx_rope_fields
   if (mlx_source_has(source, NULL, ".rope.scaling.yarn_log_multiplier"))
     mscale = 1;  // GGUF has no field for mscale
   MLX_TRY(rope_number(source, f, "mscale", NULL, &mscale, &found));
-  MLX_TRY(rope_number(source, f, "mscale_all_dim", ".rope.scaling.yarn_log_multiplier", &all_dim, &found));
+  MLX_TRY(read_all_dim(source, f, &all_dim));
+  if (f->gguf_log_tenth && mlx_source_is_gguf(source)) mscale = all_dim;
   *out = 0.1 * log_factor + 1.0;
   if (mscale != 0.0 && all_dim != 0.0)
     *out = (0.1 * mscale * log_factor + 1.0) / (0.1 * all_dim * log_factor + 1.0);
@@ -360,4 +370,17 @@ mlx_status_t mlx_read_rope(const mlx_source_t *source, const mlx_rope_fields_t *
   MLX_TRY(scale_theta(source, fields, type, out->dims, &theta));
   for (int64_t i = 0; i < out->dims / 2; ++i) out->frequencies[i] = 1.0f / power(theta, i, out->dims);
   return scale_rope(source, fields, type, theta, c, out);
+}
+
+mlx_status_t mlx_read_yarn_mscale(const mlx_source_t *source, const mlx_rope_fields_t *f, double *out) {
+  const char *type;
+  double all_dim, factor = 1;
+  bool found;
+  *out = 1;
+  MLX_TRY(read_type(source, f, &type));
+  if (strcmp(type, "yarn")) return NULL;
+  MLX_TRY(read_all_dim(source, f, &all_dim));
+  MLX_TRY(rope_number(source, f, "factor", ".rope.scaling.factor", &factor, &found));
+  if (factor > 1.0) *out = 0.1 * all_dim * log(factor) + 1.0;
+  return NULL;
 }

@@ -23,6 +23,8 @@ typedef struct mlx_rope_fields {
   bool adjacent;           // as in mlx_rope_t
   bool unscaled;           // rope_scaling does not apply
   bool gguf_untruncated;   // yarn does not round its range to whole pairs; GGUF has no field for this
+  bool
+      gguf_log_tenth;  // GGUF: yarn's log multiplier is a tenth of mscale_all_dim, and mscale is equal to that
 } mlx_rope_fields_t;
 
 // Supports the scaling types default, linear, dynamic, yarn, llama3 and longrope. Call after mlx_read_sizes.
@@ -31,5 +33,10 @@ typedef struct mlx_rope_fields {
 // A longrope also fills c->local_rope and c->local_context.
 mlx_status_t mlx_read_rope(const mlx_source_t *source, const mlx_rope_fields_t *fields, mlx_config_t *c,
                            mlx_rope_t *out) MLX_MUST_USE;
+
+// 0.1 * mscale_all_dim * log(factor) + 1 of a rope with yarn, by whose square DeepSeek's attention multiplies
+// the scores; 1 without yarn or mscale_all_dim.
+mlx_status_t mlx_read_yarn_mscale(const mlx_source_t *source, const mlx_rope_fields_t *fields,
+                                  double *out) MLX_MUST_USE;
 
 #endif  // MLXCEL_MODELS_SHARED_ROPE_H_

@@ -32,9 +32,11 @@ static mlx_status_t read_mlp_types(const mlx_source_t *source, mlx_config_t *c) 
   return NULL;
 }
 
-static mlx_status_t read_groups(const mlx_source_t *source, mlx_config_t *c) {
+static mlx_status_t read_groups(const mlx_source_t *source, const mlx_routed_fields_t *f, mlx_config_t *c) {
+  const bool defaults = f->default_groups && !mlx_source_is_gguf(source);
   bool found;
-  c->expert_groups = c->expert_groups_used = 1;
+  c->expert_groups = defaults ? f->default_groups : 1;
+  c->expert_groups_used = defaults ? f->default_groups_used : 1;
   MLX_TRY(mlx_source_int(source, "n_group", ".expert_group_count", 0, c->experts, &c->expert_groups, &found));
   MLX_TRY(mlx_source_int(source, "topk_group", ".expert_group_used_count", 0, c->experts,
                          &c->expert_groups_used, &found));
@@ -90,7 +92,7 @@ mlx_status_t mlx_read_routed(const mlx_source_t *source, const mlx_routed_fields
   MLX_TRY(mlx_source_int(source, or_usual(f->dense, "first_k_dense_replace"), ".leading_dense_block_count", 0,
                          c->layers, &c->dense_layers, &found));
   MLX_TRY(read_mlp_types(source, c));
-  MLX_TRY(read_groups(source, c));
+  MLX_TRY(read_groups(source, f, c));
   return read_weights(source, f, c);
 }
 

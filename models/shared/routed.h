@@ -49,6 +49,7 @@ typedef struct mlx_routed_fields {
   int64_t default_dense;
   const char *scale;  // factor of the weights; NULL: "routed_scaling_factor"
   double default_scale;
+  int64_t default_groups, default_groups_used;  // 0: 1
   const char *sum_to_one;  // NULL: "norm_topk_prob". GGUF files without a field for it have |default_sum|
   bool default_sum;
 } mlx_routed_fields_t;

@@ -115,6 +115,18 @@ MODELS = {
     "nemotron": ("nemotron", dict(head_dim=8, hidden_size=32, attention_bias=True, mlp_bias=True)),
     "bitnet": ("bitnet", dict(attention_bias=True, tie_word_embeddings=True, hidden_act="silu")),
 }
+LATENT = dict(num_key_value_heads=4, q_lora_rank=12, kv_lora_rank=10, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=8)
+ROUTED = dict(first_k_dense_replace=1, n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=8, n_shared_experts=2, n_group=4,
+              topk_group=2, routed_scaling_factor=1.5)
+YARN = rope("yarn", factor=4.0, original_max_position_embeddings=128, mscale=0.75, mscale_all_dim=0.75)
+MODELS.update({
+    "deepseek_v2": ("deepseek_v2", dict(LATENT, **ROUTED, topk_method="group_limited_greedy", rope_parameters=YARN)),
+    "deepseek_v2-whole": ("deepseek_v2", dict(LATENT, **dict(ROUTED, n_group=1, topk_group=1), rope_parameters=YARN)),
+    "deepseek_v2-plain": ("deepseek_v2", dict(dict(LATENT, q_lora_rank=None), **dict(ROUTED, n_group=1, topk_group=1))),
+    "deepseek_v3": ("deepseek_v3", dict(LATENT, **ROUTED, norm_topk_prob=True, rope_parameters=YARN)),
+    "deepseek_v3-whole": ("deepseek_v3", dict(LATENT, **ROUTED, norm_topk_prob=True, rope_parameters=YARN)),
+    "glm4_moe_lite": ("glm4_moe_lite", dict(LATENT, **dict(ROUTED, n_group=1, topk_group=1), norm_topk_prob=True)),
+})
 DRAFT = {"glm4_moe"}  # with a layer for multi-token prediction
 
 ARCHS = {"llama": A.LLAMA, "mistral": A.LLAMA, "mixtral": A.LLAMA, "ministral3": A.MISTRAL3, "arcee": A.ARCEE, "apertus": A.APERTUS, "granite": A.GRANITE,
@@ -124,7 +136,7 @@ ARCHS = {"llama": A.LLAMA, "mistral": A.LLAMA, "mixtral": A.LLAMA, "ministral3":
          "gemma": A.GEMMA, "gemma2": A.GEMMA2, "gemma3_text": A.GEMMA3, "gemma4_text": A.GEMMA4, "phi": A.PHI2, "phi3": A.PHI3, "starcoder2": A.STARCODER2,
          "stablelm": A.STABLELM, "gpt_neox": A.GPTNEOX, "gpt2": A.GPT2, "glm4_moe": A.GLM4_MOE, "dots1": A.DOTS1, "exaone_moe": A.EXAONE_MOE,
          "ernie4_5_moe": A.ERNIE4_5_MOE, "hunyuan_v1_moe": A.HUNYUAN_MOE, "minimax_m2": A.MINIMAXM2, "afmoe": A.AFMOE, "nemotron": A.NEMOTRON,
-         "bitnet": A.BITNET}
+         "bitnet": A.BITNET, "deepseek_v2": A.DEEPSEEK2, "deepseek_v3": A.DEEPSEEK2, "glm4_moe_lite": A.DEEPSEEK2}
 LIKE_LLAMA = {"llama", "mistral", "mixtral", "ministral3", "arcee", "granite", "smollm3"}  # the converter's class and those derived from it
 
 
@@ -425,7 +437,50 @@ def bitnet(w, h):
     w.add_rope_scaling_factor(1.0)
 
 
-FIELDS = {"glm4_moe": glm4_moe, "dots1": dots1, "exaone_moe": exaone_moe, "ernie4_5_moe": ernie4_5_moe, "hunyuan_v1_moe": hunyuan_moe,
+def deepseek2(w, h, whole=False):
+    """|whole|: as the converter did until 2025, with the products of keys and values in one tensor."""
+    rank, rotary, heads = h["kv_lora_rank"], h["qk_rope_head_dim"], h["num_attention_heads"]
+    usual(w, dict(h, num_key_value_heads=heads if whole else 1, head_dim=None))
+    sizes = {"": (h["qk_nope_head_dim"] + rotary, h["v_head_dim"])} if whole else {
+        "": (rank + rotary, rank), "_mla": (h["qk_nope_head_dim"] + rotary, h["v_head_dim"])}
+    for suffix, (key, value) in sizes.items():
+        getattr(w, "add_key_length" + suffix)(key)
+        getattr(w, "add_value_length" + suffix)(value)
+    w.add_vocab_size(h["vocab_size"])
+    w.add_kv_lora_rank(rank)
+    if h["q_lora_rank"]:
+        w.add_q_lora_rank(h["q_lora_rank"])
+    w.add_rope_dimension_count(rotary)
+    w.add_leading_dense_block_count(h.get("first_k_dense_replace", 1))
+    w.add_expert_count(h["n_routed_experts"])
+    w.add_expert_feed_forward_length(h["moe_intermediate_size"])
+    w.add_expert_shared_count(h["n_shared_experts"])
+    w.add_expert_group_count(h["n_group"])
+    w.add_expert_group_used_count(h["topk_group"])
+    w.add_expert_weights_scale(h["routed_scaling_factor"])
+    if h["model_type"] != "deepseek_v2":
+        w.add_expert_weights_norm(h["norm_topk_prob"])
+    if h["model_type"] != "glm4_moe_lite":  # its config does not name the function
+        w.add_expert_gating_func(getattr(gguf.ExpertGatingFuncType, "SOFTMAX" if h["model_type"] == "deepseek_v2" else "SIGMOID"))
+    all_dim = h["rope_parameters"].get("mscale_all_dim")
+    if all_dim is not None:
+        w.add_rope_scaling_yarn_log_mul(0.1 * all_dim)
+
+
+def split_latent(h, tensors):
+    """The products of keys, transposed, and of values, which the converter splits."""
+    out, nope, heads = {}, h["qk_nope_head_dim"], h["num_attention_heads"]
+    for name, x in tensors.items():
+        if name.endswith("kv_b_proj.weight"):
+            x = x.reshape(heads, -1, x.shape[-1])
+            out[name.replace("kv_b_proj", "k_b_proj")] = x[:, :nope].swapaxes(1, 2)
+            out[name.replace("kv_b_proj", "v_b_proj")] = x[:, nope:]
+        else:
+            out[name] = x
+    return out
+
+
+FIELDS = {"deepseek_v2": deepseek2, "deepseek_v3": deepseek2, "glm4_moe_lite": deepseek2, "glm4_moe": glm4_moe, "dots1": dots1, "exaone_moe": exaone_moe, "ernie4_5_moe": ernie4_5_moe, "hunyuan_v1_moe": hunyuan_moe,
           "minimax_m2": minimax_m2, "afmoe": afmoe, "nemotron": nemotron, "bitnet": bitnet, "apertus": like_llama, "mistral": mistral, "ministral3": ministral3, "granite": granite, "olmo": olmo, "olmo3": windows, "exaone4": windows,
           "qwen2_moe": experts, "qwen3_moe": experts, "glm4": glm4, "hunyuan_v1_dense": hunyuan, "cohere": cohere, "cohere2": cohere2,
           "gemma": gemma, "gemma2": gemma2, "gemma3_text": gemma3, "gemma4_text": gemma4, "phi": phi, "phi3": phi3, "stablelm": stablelm, "gpt_neox": gpt_neox,
@@ -543,9 +598,15 @@ def write_gguf(name, kind, tensors):
     h = transformers.AutoConfig.from_pretrained(PAIRS / name).to_dict()
     arch = ARCHS[kind]
     w = gguf.GGUFWriter(PAIRS / f"{name}.gguf", gguf.MODEL_ARCH_NAMES[arch])
-    FIELDS.get(kind, like_llama if kind in LIKE_LLAMA else usual)(w, h)
+    whole = name.endswith("-whole")
+    if whole:
+        deepseek2(w, h, whole)
+    else:
+        FIELDS.get(kind, like_llama if kind in LIKE_LLAMA else usual)(w, h)
     names = gguf.get_tensor_name_map(arch, h.get("num_hidden_layers", h.get("n_layer")) + (name in DRAFT))
     tensors = stacked({n: converted(kind, h, n, x) for n, x in take_xielu(w, tensors).items()})
+    if arch == A.DEEPSEEK2 and not whole:
+        tensors = split_latent(h, tensors)
     for hf_name, x in (fused(tensors) if name.endswith("-fused") else tensors).items():
         gguf_name = names.get_name(renamed(hf_name), try_suffixes=(".weight", ".bias"))
         for part, other in ((".router.scale", ".ffn_gate_inp.scale"), (".router.per_expert_scale", ".ffn_down_exps.scale")):

@@ -222,6 +222,43 @@ FIXTURES = {
         mlp_layer_types=["dense", "sparse", "sparse"], prefix_dense_intermediate_size=40, prefix_dense_sliding_window_pattern=1, num_experts=6,
         num_experts_per_tok=2, intermediate_size=16, num_shared_experts=2, shared_expert_combination_strategy="average",
         expert_selection_fn="sigmoid", norm_topk_prob=True, logit_scale=0.25, attention_bias=True)),
+    "deepseek_v2": ("deepseek_v2", dict(
+        num_hidden_layers=3, num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=20, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=10,
+        first_k_dense_replace=1, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=16, n_shared_experts=2, n_group=4,
+        topk_group=2, topk_method="group_limited_greedy", routed_scaling_factor=1.7, attention_bias=True, mlp_bias=True,
+        rope_parameters=rope("yarn", factor=4.0, original_max_position_embeddings=128, mscale=0.707, mscale_all_dim=1.2))),
+    # As V2-Lite: plain queries and no groups.
+    "deepseek_v2-lite": ("deepseek_v2", dict(
+        num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=24,
+        n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, n_shared_experts=1)),
+    "deepseek_v3": ("deepseek_v3", dict(
+        num_hidden_layers=3, num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=20, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=10,
+        first_k_dense_replace=1, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=16, n_shared_experts=2, n_group=4,
+        topk_group=2, routed_scaling_factor=1.7, norm_topk_prob=True, attention_bias=True,
+        rope_parameters=rope("yarn", factor=4.0, original_max_position_embeddings=128, mscale=1.0, mscale_all_dim=1.0))),
+    # As Moonlight: plain queries and one group; halves of the rope.
+    "deepseek_v3-halves": ("deepseek_v3", dict(
+        num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=24, rope_interleave=False,
+        first_k_dense_replace=0, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, n_shared_experts=1, n_group=1, topk_group=1,
+        norm_topk_prob=False)),
+    # The row of the cache has the sizes of the published models: 512 and 64 numbers.
+    "deepseek_v3-row": ("deepseek_v3", dict(
+        num_key_value_heads=4, q_lora_rank=None, kv_lora_rank=512, qk_nope_head_dim=8, qk_rope_head_dim=64, v_head_dim=4, first_k_dense_replace=2,
+        n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, n_group=1, topk_group=1)),
+    "glm4_moe_lite": ("glm4_moe_lite", dict(
+        num_hidden_layers=3, num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=32, qk_nope_head_dim=24, qk_rope_head_dim=8, v_head_dim=16,
+        mlp_layer_types=["dense", "sparse", "sparse"], n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, n_shared_experts=2,
+        routed_scaling_factor=1.7, norm_topk_prob=True, attention_bias=True)),
+    "minicpm3": ("minicpm3", dict(
+        num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=20, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=10, scale_emb=6,
+        scale_depth=1.2, dim_model_base=16, attention_bias=True, mlp_bias=True, tie_word_embeddings=False, rope_parameters=rope(
+            "longrope", short_factor=[1.0, 1.1, 1.2, 1.3], long_factor=[1.0, 1.5, 3.0, 8.0], original_max_position_embeddings=512))),
+    "mistral4": ("mistral4", dict(
+        num_hidden_layers=3, num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=20, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=10,
+        first_k_dense_replace=1, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=16, n_shared_experts=2, n_group=4,
+        topk_group=2, routed_scaling_factor=1.7, norm_topk_prob=True, attention_bias=True, rope_parameters=rope(
+            "yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0,
+            llama_4_scaling_beta=0.3, partial_rotary_factor=0.4))),
     "phimoe": ("phimoe", dict(num_local_experts=6, num_experts_per_tok=2, intermediate_size=24, sliding_window=12, attention_bias=True,
                               lm_head_bias=True)),
 }
@@ -330,7 +367,9 @@ def make_model(kind, differences, seed, packed=False):
                                                         "pad_token_id": None, **differences})
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(torch.float32).eval()
+    # The automatic class knows Mistral 4 as a part of a multimodal model only.
+    make = transformers.Mistral4ForCausalLM._from_config if kind == "mistral4" else transformers.AutoModelForCausalLM.from_config
+    model = make(config, attn_implementation="eager").to(torch.float32).eval()
     fill(model, seed)
     model.packed_experts = pack_experts(model, seed) if packed else {}
     return model

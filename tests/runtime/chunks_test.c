@@ -50,6 +50,21 @@ TEST(bf16_checkpoints_with_default_options_give_the_same_bits_for_any_chunks) {
   }
 }
 
+// Rows of 20 + 8 and of 512 + 64 numbers.
+TEST(latent_attention_gives_the_same_bits_for_any_chunks) {
+  static const char *const names[] = {"deepseek_v2", "deepseek_v3-row"};
+  static const mlx_dtype_t kv[] = {MLX_F32, MLX_F16, MLX_BF16, MLX_Q8_0};
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
+    char folder[] = "/tmp/mlxcel-chunks-XXXXXX";
+    CHECK(mkdtemp(folder));
+    link_model(names[i], folder);
+    for (size_t k = 0; k < sizeof kv / sizeof *kv; ++k)
+      check_model(names[i], folder,
+                  (mlx_compile_options_t){.weights = MLX_WEIGHTS_AUTO, .kv = kv[k], .kv_given = true}, true);
+    CHECK_OK(mlx_remove_tree(folder));
+  }
+}
+
 TEST(quantized_weights_give_the_same_logits_for_any_chunks) {
   static const mlx_dtype_t kv[] = {MLX_F32, MLX_F16, MLX_BF16, MLX_Q8_0};
   char path[128], name[64];
@@ -76,6 +91,7 @@ int main(int argc, char **argv) {
   static const check_case_t cases[] = {
       CASE(float_weights_give_the_same_bits_for_any_chunks),
       CASE(bf16_checkpoints_with_default_options_give_the_same_bits_for_any_chunks),
+      CASE(latent_attention_gives_the_same_bits_for_any_chunks),
       CASE(quantized_weights_give_the_same_logits_for_any_chunks),
       CASE(smollm2_gives_the_same_logits_for_any_chunks)};
   if (!mkdtemp(root)) return 1;

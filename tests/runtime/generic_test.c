@@ -12,7 +12,7 @@
 
 // Sliding windows and softcap; sinks and experts; QK norm and windows; learned positions; rotated halves;
 // experts with sigmoids and a bias of the choice; experts without a gate; groups of experts; heads of
-// different sizes and shared keys and values; factors of experts.
+// different sizes and shared keys and values; factors of experts; latent attention.
 static const char *const fixtures[] = {"gemma2",
                                        "gpt_oss",
                                        "exaone4",
@@ -21,8 +21,10 @@ static const char *const fixtures[] = {"gemma2",
                                        "lfm2_moe-attention",
                                        "nemotron_h-attention",
                                        "glm4_moe-groups",
-                                       "gemma4",
-                                       "gemma4-experts"};
+                                        "gemma4",
+                                        "gemma4-experts",
+                                        "deepseek_v2",
+                                        "deepseek_v3-row"};
 
 TEST(generic_path_matches_hf_token_for_token) {
   size_t checked = 0;
