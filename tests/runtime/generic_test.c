@@ -21,7 +21,7 @@ static const char *const fixtures[] = {"gemma2",
                                        "lfm2_moe-attention",
                                        "nemotron_h-attention",
                                        "glm4_moe-groups",
-                                       "gemma4",
+                                       "gemma4-embeddings",
                                        "gemma4-experts"};
 
 TEST(generic_path_matches_hf_token_for_token) {
