@@ -140,8 +140,8 @@ TEST(dtype_errors_and_missing_weights_are_found) {
                 "the network uses a weight 'tabel' that the model does not have");
 }
 
-// Attention of layer 1 with the keys of layer 0, whose two heads have 4 numbers. |kv_heads| and |head_dim| are
-// those of layer 1. |depends|: its queries are the output of layer 0.
+// Attention of layer 1 with the keys of layer 0, whose two heads have 4 numbers. |kv_heads| and |head_dim|
+// are those of layer 1. |depends|: its queries are the output of layer 0.
 static mlx_value_t shared_attention(mlx_graph_t *g, int64_t kv_heads, int64_t head_dim, bool depends) {
   const mlx_attention_t first = {.heads = 2, .kv_heads = 2, .head_dim = 4, .scale = 1.0},
                         second = {.layer = 1,

@@ -31,8 +31,8 @@ TEST(pages_that_leave_the_window_of_all_layers_are_freed) {
   CHECK_INT(used.window_pages, 0);
 }
 
-// One of two layers, or more, has a window of 12 positions. The prompt has 11 pages; the last burst adds pages
-// after the last look at them. Layers of Gemma 4 have keys of different widths.
+// One of two layers, or more, has a window of 12 positions. The prompt has 11 pages; the last burst adds
+// pages after the last look at them. Layers of Gemma 4 have keys of different widths.
 TEST(window_pages_that_leave_the_window_are_freed) {
   static const char *const names[] = {"gemma3",  "gemma2", "gpt_oss", "cohere2",
                                       "smollm3", "gemma4", "gemma3",  "gemma4-embeddings"};
