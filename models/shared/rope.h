@@ -7,15 +7,15 @@
 
 // What an architecture's rope has besides the usual fields. Zero-initialise for Llama's rope.
 typedef struct mlx_rope_fields {
-  const char *group;       // object inside rope_parameters, if there is one per layer type; NULL: none
-  const char *theta;       // name of the base outside rope_parameters; NULL: "rope_theta"
-  const char *gguf_theta;  // NULL: ".rope.freq_base"
-  const char *gguf_dims;   // NULL: ".rope.dimension_count"
-  int64_t head_dim;        // of the layers; 0: that of the config
+  const char *group;         // object inside rope_parameters, if there is one per layer type; NULL: none
+  const char *theta;         // name of the base outside rope_parameters; NULL: "rope_theta"
+  const char *gguf_theta;    // NULL: ".rope.freq_base"
+  const char *gguf_dims;     // NULL: ".rope.dimension_count"
+  int64_t head_dim;          // of the layers; 0: that of the config
   bool proportional;         // type "proportional" is supported: Gemma 4's
   const char *default_type;  // NULL: "default"
-  double default_theta;    // 0: 10000
-  double fixed_theta;      // the base, whatever the fields say; 0: none
+  double default_theta;      // 0: 10000
+  double fixed_theta;        // the base, whatever the fields say; 0: none
   const char *partial;  // name of the rotated share of a head outside rope_parameters; NULL: all dims rotate
   double default_partial;  // 0: 1
   const char *alpha;       // field that turns type "dynamic" into a fixed scaling of the base; NULL: none

@@ -65,8 +65,10 @@ TEST(every_architecture_compiles_for_sm_90_with_kernels_required) {
 // All layers share one KV pool, so none of them has the attention kernel. Products have theirs.
 TEST(attention_of_layers_with_different_heads_is_on_the_generic_path_of_a_gpu) {
   char folder[] = "/tmp/mlxcel-wide-XXXXXX";
-  mlx_compile_options_t options = {
-      .target = "cuda:sm_90", .weights = MLX_WEIGHTS_AUTO, .context = CONTEXT, .kernels = MLX_KERNELS_REQUIRED};
+  mlx_compile_options_t options = {.target = "cuda:sm_90",
+                                   .weights = MLX_WEIGHTS_AUTO,
+                                   .context = CONTEXT,
+                                   .kernels = MLX_KERNELS_REQUIRED};
   mlx_model_t *model;
   mlx_variant_t variant;
   mlx_compiled_t compiled;

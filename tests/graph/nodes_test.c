@@ -140,6 +140,36 @@ TEST(dtype_errors_and_missing_weights_are_found) {
                 "the network uses a weight 'tabel' that the model does not have");
 }
 
+// Attention of layer 1 with the keys of layer 0, whose two heads have 4 numbers. |kv_heads| and |head_dim|
+// are those of layer 1. |depends|: its queries are the output of layer 0.
+static mlx_value_t shared_attention(mlx_graph_t *g, int64_t kv_heads, int64_t head_dim, bool depends) {
+  const mlx_attention_t first = {.heads = 2, .kv_heads = 2, .head_dim = 4, .scale = 1.0},
+                        second = {.layer = 1,
+                                  .heads = kv_heads,
+                                  .kv_heads = kv_heads,
+                                  .head_dim = head_dim,
+                                  .scale = 1.0,
+                                  .shared = true};
+  mlx_value_t x = mlx_op_embed(g, mlx_op_weight(g, "table"), mlx_graph_tokens(g));
+  mlx_value_t y = mlx_op_attention(g, &first, x, x, x);
+  return mlx_op_attention(g, &second, depends ? y : x, MLX_NONE, MLX_NONE);
+}
+
+TEST(a_layer_shares_the_keys_of_an_earlier_layer_with_the_same_heads) {
+  mlx_graph_t *g = new_graph();
+  mlx_value_t h = mlx_graph_wanted(g, shared_attention(g, 2, 4, true));
+  CHECK_OK(mlx_graph_finish(g, mlx_op_linear(g, "logits", h, mlx_op_weight(g, "square"))));
+  CHECK_INT(mlx_graph_kv_numbers(g), 16);  // of one layer
+  mlx_graph_free(g);
+  g = new_graph();
+  check_refused(g, shared_attention(g, 1, 8, true), "expected an earlier layer with the same KV heads");
+  g = new_graph();
+  h = mlx_graph_wanted(g, shared_attention(g, 2, 4, false));
+  CHECK_ERROR(mlx_graph_finish(g, mlx_op_linear(g, "logits", h, mlx_op_weight(g, "square"))), MLX_INTERNAL,
+              "attention of layer 1 reads the keys of layer 0 before they exist");
+  mlx_graph_free(g);
+}
+
 // The rows of wanted tokens and those of all tokens are different dimensions.
 TEST(rows_of_tokens_and_of_wanted_tokens_do_not_mix) {
   mlx_graph_t *g = new_graph();
@@ -251,6 +281,7 @@ TEST_MAIN(CASE(graph_of_tiny_llama_matches_golden), CASE(graph_of_gpt_oss_matche
           CASE(independent_ops_of_every_fixture_give_the_same_graph_in_any_order),
           CASE(shape_errors_name_the_op_its_scope_and_both_shapes),
           CASE(dtype_errors_and_missing_weights_are_found),
+          CASE(a_layer_shares_the_keys_of_an_earlier_layer_with_the_same_heads),
           CASE(rows_of_tokens_and_of_wanted_tokens_do_not_mix),
           CASE(products_with_an_order_of_columns_read_their_input_in_that_order),
           CASE(nodes_that_the_logits_do_not_need_are_left_out),

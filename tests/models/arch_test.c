@@ -153,9 +153,8 @@ TEST(an_infinite_limit_may_be_written_as_python_writes_it) {
 // transformers writes per_layer_config; published files have global_head_dim and num_global_key_value_heads.
 TEST(heads_of_gemma4_layers_without_a_window_have_two_forms) {
   mlx_model_t *model;
-  CHECK_OK(open_with("gemma4",
-                     "\"per_layer_config\":null,\"global_head_dim\":32,\"num_global_key_value_heads\":1",
-                     &model));
+  CHECK_OK(open_with(
+      "gemma4", "\"per_layer_config\":null,\"global_head_dim\":32,\"num_global_key_value_heads\":1", &model));
   CHECK_INT(model->config.global_head_dim, 32);
   CHECK_INT(model->config.global_kv_heads, 1);
   CHECK_INT(model->config.head_dim, 16);
@@ -361,7 +360,8 @@ TEST(a_gguf_file_equals_the_directory_it_was_converted_from) {
   }
 }
 
-TEST_MAIN(CASE(heads_of_gemma4_layers_without_a_window_have_two_forms), CASE(every_golden_has_its_fixture), CASE(a_gguf_file_equals_the_directory_it_was_converted_from),
+TEST_MAIN(CASE(heads_of_gemma4_layers_without_a_window_have_two_forms), CASE(every_golden_has_its_fixture),
+          CASE(a_gguf_file_equals_the_directory_it_was_converted_from),
           CASE(unsupported_config_values_are_refused_by_field),
           CASE(an_infinite_limit_may_be_written_as_python_writes_it),
           CASE(every_architecture_matches_hf_token_for_token),

@@ -585,7 +585,14 @@ TEST(sentencepiece_scores_become_merges) {
 
 // Spaces become U+2581, and the file has the merge list.
 TEST(gemma4_tokenizers_have_merges_and_byte_fallback) {
-  static const char *const tokens[] = {"<unk>", "<s>", "</s>", "<0x41>", "a", "b", "ab", "\xe2\x96\x81",
+  static const char *const tokens[] = {"<unk>",
+                                       "<s>",
+                                       "</s>",
+                                       "<0x41>",
+                                       "a",
+                                       "b",
+                                       "ab",
+                                       "\xe2\x96\x81",
                                        "\xe2\x96\x81"
                                        "ab"};
   static const char *const merges[] = {"a b",
@@ -756,7 +763,7 @@ TEST_MAIN(CASE(fields_and_tensors_are_read), CASE(version_2_reads_the_same_as_ve
           CASE(unsupported_tensor_types_are_named), CASE(tokenizer_json_is_written_from_metadata),
           CASE(llama_3_adds_bos_unless_the_flag_is_false), CASE(qwen_2_has_an_nfc_normalizer),
           CASE(unknown_tokenizers_are_refused_by_name), CASE(inconsistent_vocabularies_are_refused),
-          CASE(sentencepiece_scores_become_merges),
-          CASE(gemma4_tokenizers_have_merges_and_byte_fallback), CASE(a_merge_list_beyond_the_memory_budget_is_refused),
+          CASE(sentencepiece_scores_become_merges), CASE(gemma4_tokenizers_have_merges_and_byte_fallback),
+          CASE(a_merge_list_beyond_the_memory_budget_is_refused),
           CASE(a_merge_list_beyond_the_time_budget_is_refused), CASE(unigram_keeps_scores_and_byte_fallback),
           CASE(wordpiece_marks_continuations_with_hashes), CASE(eos_ids_are_eos_eot_and_eom_without_repeats))

@@ -1,6 +1,6 @@
 // Multimodal Hugging Face directories open as their text model. arch_test.c compares the tokens of the
-// fixtures gemma3-mm, gemma4-mm, qwen2_5_vl, qwen3_vl, qwen3_5-mm, qwen3_5_moe-mm, mistral3, llava and smolvlm with
-// Hugging Face.
+// fixtures gemma3-mm, gemma4-mm, qwen2_5_vl, qwen3_vl, qwen3_5-mm, qwen3_5_moe-mm, mistral3, llava and
+// smolvlm with Hugging Face.
 #include <unistd.h>
 
 #include "base/json.h"
@@ -73,10 +73,10 @@ static mlx_status_t open_fixture(const char *name, mlx_model_t **out_model) {
 }
 
 TEST(vision_tensors_are_skipped_and_listed) {
-  static const char *const names[] = {"gemma3-mm",      "qwen2_5_vl", "qwen3_vl", "qwen3_5-mm",
-                                      "qwen3_5_moe-mm", "mistral3",   "llava",    "smolvlm", "gemma4-mm"};
-  static const char *const archs[] = {"gemma3_text",      "qwen2",   "qwen3", "qwen3_5_text",
-                                      "qwen3_5_moe_text", "mistral", "llama", "llama", "gemma4_text"};
+  static const char *const names[] = {"gemma3-mm", "qwen2_5_vl", "qwen3_vl", "qwen3_5-mm", "qwen3_5_moe-mm",
+                                      "mistral3",  "llava",      "smolvlm",  "gemma4-mm"};
+  static const char *const archs[] = {"gemma3_text", "qwen2", "qwen3", "qwen3_5_text", "qwen3_5_moe_text",
+                                      "mistral",     "llama", "llama", "gemma4_text"};
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     mlx_model_t *model;
     size_t skipped = 0;

@@ -63,6 +63,10 @@ FIXTURES = {
     "gemma4-embeddings": ("gemma4_text", dict(GEMMA4, num_hidden_layers=5, layer_types=["sliding_attention", "full_attention"] + 2 * [
         "sliding_attention"] + ["full_attention"], num_kv_shared_layers=3, num_key_value_heads=1, hidden_size_per_layer_input=8,
         vocab_size_per_layer_input=VOCAB, final_logit_softcapping=9.0)),
+    "gemma4_unified": ("gemma4_unified_text", dict(
+        head_dim=16, global_head_dim=32, sliding_window=12, tie_word_embeddings=True, num_hidden_layers=4, layer_types=2 * [
+            "sliding_attention", "full_attention"], attention_k_eq_v=True, num_global_key_value_heads=1, final_logit_softcapping=9.0,
+        rope_parameters=GEMMA4["rope_parameters"])),
     "gemma4-experts": ("gemma4_text", dict(GEMMA4, num_hidden_layers=3, layer_types=2 * ["sliding_attention"] + ["full_attention"],
                                            attention_k_eq_v=True, num_global_key_value_heads=1, enable_moe_block=True, num_experts=6,
                                            top_k_experts=2, moe_intermediate_size=16, tie_word_embeddings=False)),

@@ -21,10 +21,10 @@ static const char *const fixtures[] = {"gemma2",
                                        "lfm2_moe-attention",
                                        "nemotron_h-attention",
                                        "glm4_moe-groups",
-                                        "gemma4",
-                                        "gemma4-experts",
-                                        "deepseek_v2",
-                                        "deepseek_v3-row"};
+                                       "gemma4-embeddings",
+                                       "gemma4-experts",
+                                       "deepseek_v2",
+                                       "deepseek_v3-row"};
 
 TEST(generic_path_matches_hf_token_for_token) {
   size_t checked = 0;
