@@ -190,8 +190,8 @@ mlx_status_t mlx_json_schema_to_gbnf(const char *name, const char *text, size_t 
 // ----------------------------------------------------------------------------------------------------------
 // Annotations
 
-// Removes the refused keyword. If it is not in its schema, that is the schema of a keyword, as in "/not", which
-// is removed and becomes the refused one.
+// Removes the refused keyword. If it is not in its schema, that is the schema of a keyword, as in "/not",
+// which is removed and becomes the refused one.
 static bool remove_keyword(yyjson_mut_doc *doc, mlx_schema_refusal_t *refusal) {
   static const char *const keywords[] = {"not", "if", "propertyNames"};
   for (;;) {

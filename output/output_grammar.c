@@ -73,8 +73,8 @@ static mlx_status_t add_schema(writer_t *w, const char *path, const char *json, 
   return NULL;
 }
 
-// Adds the rules of a tool's schema. If keywords are annotations where they cannot be enforced, a schema that is
-// wrong or that no JSON text satisfies is one as a whole: |any| takes its place.
+// Adds the rules of a tool's schema. If keywords are annotations where they cannot be enforced, a schema that
+// is wrong or that no JSON text satisfies is one as a whole: |any| takes its place.
 static mlx_status_t add_tool_schema(writer_t *w, const char *path, const char *json, size_t length,
                                     const char *any, char out_root[32]) {
   mlx_text_t *notes = w->options->annotations;

@@ -157,8 +157,10 @@ TEST(native_options_are_read_by_their_names) {
   CHECK_TEXT(yyjson_get_str(yyjson_obj_get(yyjson_doc_get_root(doc), "content")), "yes");
   CHECK_INT(yyjson_get_sint(yyjson_obj_get(yyjson_doc_get_root(doc), "generation_settings/n_predict")), 9);
   yyjson_doc_free(doc);
-  doc = post("/completion", "{\"prompt\":[\"a\",\"b\"],\"n_predict\":1}", 200);
-  CHECK_INT((int64_t)yyjson_arr_size(yyjson_doc_get_root(doc)), 2);
+  doc = post("/completion",
+             "{\"prompt\":[\"a\",[1],{\"prompt_string\":\"a\"}],\"n_predict\":2,\"temperature\":0}", 200);
+  CHECK_INT((int64_t)yyjson_arr_size(yyjson_doc_get_root(doc)), 3);
+  check_same_text_at(doc, "/0/content", doc, "/2/content");
   yyjson_doc_free(doc);
   doc = post("/completion", "{\"n_predict\":1}", 400);
   CHECK_TEXT(yyjson_get_str(at(doc, "/error/param")), "prompt");
