@@ -30,7 +30,7 @@ typedef struct flags {
       *model_memory;
   const char *chat_template;
   int64_t port, queue, work, connections, address_connections;
-  double drain, stall, keep;
+  double drain, stall, keep, prefill_share;
   bool no_page, no_special, strict, quiet;
   // Not flags.
   const char *words[MAX_WORDS];
@@ -198,6 +198,7 @@ static void fill_options(flags_t *f, mlx_server_options_t *out) {
   out->queue = f->queue;
   out->model_memory = f->model_bytes;
   out->keep_seconds = f->keep;
+  out->prefill_share = f->prefill_share;
   out->refuse_larger = f->model_memory != NULL;
   out->report = mlx_terminal_report();
   out->engine = f->open.engine;
@@ -241,6 +242,7 @@ static void initialize(void *options) {
   f->stall = 60;
   f->work = 10;
   f->keep = -1;
+  f->prefill_share = 2.0 / 3;
 }
 
 static mlx_status_t run(const mlx_command_line_t *line) {
@@ -286,6 +288,8 @@ static const mlx_flag_t flags[] = {
                   "most memory for loaded models and their KV caches (default: 3/4 of the RAM on a CPU, no limit on a GPU)"),
     MLX_NUMBER_FLAG(flags_t, keep, "--keep-alive", "SECONDS",
                     "unload a model that had no request for so long (default: -1: when its memory is needed)", -1, 1 << 30),
+    MLX_NUMBER_FLAG(flags_t, prefill_share, "--prefill-share", "P",
+                    "share of the time for prompts while other requests generate (default: 0.67, so they keep a third of their speed)", 0.05, 1),
     MLX_NUMBER_FLAG(flags_t, drain, "--drain", "SECONDS",
                     "after SIGTERM or SIGHUP, end within this time; running requests may finish (default: 30)", 0, 86400),
     MLX_NUMBER_FLAG(flags_t, stall, "--stall", "SECONDS",

@@ -481,6 +481,9 @@ typedef struct mlx_scheduler_options {
   // Most prompt tokens of a step that also generates tokens for other requests. It limits how long a new
   // prompt delays them. 0: a default for the device, 256 on a GPU.
   int64_t max_prompt_chunk;
+  // Share of the time that prompts may take while other requests generate, above 0 and at most 1. Requests
+  // that generate keep the rest of their speed. 0: the default, 2/3; 1: no limit but max_prompt_chunk.
+  double prefill_share;
   bool share_prefixes;   // requests whose tokens begin alike share the KV pages of that prefix
   bool count_near_ties;  // fill in mlx_scheduler_stats_t.near_ties; costs the log-probabilities of each token
 } mlx_scheduler_options_t;

@@ -90,6 +90,7 @@ static mlx_status_t create_parts(mlx_server_t *s) {
                                        .memory = o->model_memory,
                                        .refuse_larger = o->refuse_larger,
                                        .keep_seconds = o->keep_seconds,
+                                       .prefill_share = o->prefill_share,
                                        .open = mlx_opening_open,
                                        .scan = o->stored ? mlx_opening_scan : NULL,
                                        .locate = o->stored ? mlx_opening_locate : NULL,

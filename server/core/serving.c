@@ -226,6 +226,7 @@ mlx_status_t mlx_serving_create(const mlx_serving_options_t *o, mlx_serving_t **
   uv_cond_init(&s->wake);
   mlx_scheduler_options_initialize(&scheduling);
   scheduling.max_running = parallel;
+  scheduling.prefill_share = o->prefill_share;
   if (!s->scheduler) status = mlx_scheduler_create(s->engine, &scheduling, &s->scheduler);
   if (!status) s->stats = mlx_scheduler_stats(s->scheduler);
   const int error = status ? 0 : uv_thread_create(&s->thread, serve, s);
