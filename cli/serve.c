@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "cli/open.h"
 #include "cli/parse.h"
+#include "cli/sampling.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 #include "open/locate.h"
@@ -28,7 +29,8 @@ typedef struct flags {
   mlx_flag_list_t models, aliases, keys;
   const char *folder, *host, *key_file, *certificate, *private_key, *cors, *allowed_hosts, *unix_path, *log,
       *model_memory;
-  const char *chat_template;
+  const char *chat_template, *reasoning;
+  mlx_sampling_t sampling;
   int64_t port, queue, work, connections, address_connections;
   double drain, stall, keep;
   bool no_page, no_special, strict, quiet;
@@ -86,6 +88,8 @@ static mlx_status_t check_options(flags_t *f) {
     return mlx_status_hint(mlx_error(MLX_USAGE, "--ssl-cert and --ssl-key belong together"), "give both");
   f->stored = !f->word_count && !f->models.count && !f->folder;
   MLX_TRY(read_keys(f));
+  MLX_TRY(mlx_sampling_check(&f->sampling));
+  if (f->reasoning) MLX_TRY(mlx_request_defaults_check(f->reasoning));
   if (!f->unix_path && !is_local(f->host) && !f->key_count)
     mlx_terminal_note("warning: every client that reaches %s can use this server; set a key with --api-key\n",
                       f->host);
@@ -190,6 +194,7 @@ static void fill_options(flags_t *f, mlx_server_options_t *out) {
   out->allowed_hosts = f->allowed_hosts;
   out->plain = f->no_special;
   out->strict = f->strict;
+  out->defaults = (mlx_request_defaults_t){.sampling = &f->sampling, .reasoning = f->reasoning};
   out->log = f->log;
   out->page = !f->no_page;
   out->drain_seconds = f->drain;
@@ -241,6 +246,7 @@ static void initialize(void *options) {
   f->stall = 60;
   f->work = 10;
   f->keep = -1;
+  mlx_sampling_initialize(&f->sampling);
 }
 
 static mlx_status_t run(const mlx_command_line_t *line) {
@@ -309,6 +315,13 @@ static const mlx_flag_t flags[] = {
     MLX_TEXT_FLAG(flags_t, open.engine.cpu_level, "--cpu-level", "LEVEL",
                   "CPU level to compile for, or to select in a portable bundle (x86-64-v3)"),
     MLX_KERNELS_FLAG(flags_t, open.engine.kernels),
+    MLX_COLLAPSED_GROUP("defaults of requests"),
+    MLX_TEXT_FLAG(flags_t, reasoning, "--reasoning", "on|off|none|minimal|low|medium|high|xhigh|max",
+                  "reasoning of requests that say nothing about it (default: as the chat template has it)"),
+    MLX_NUMBER_FLAG(flags_t, sampling.temperature, "--temp", "T", "sampling temperature (default: 0.8; 0: greedy)", 0, 1000000),
+    MLX_INT_FLAG(flags_t, sampling.top_k, "--top-k", "N", "keep the N most probable tokens (default: 40; 0: all)", 0, 1 << 30),
+    MLX_NUMBER_FLAG(flags_t, sampling.top_p, "--top-p", "P", "keep the fewest tokens of total probability P (default: 0.95)", 0, 1),
+    MLX_SAMPLER_FLAGS(flags_t, sampling),
     MLX_GROUP_END,
     MLX_QUIET_FLAG(flags_t, quiet),
     MLX_VERBOSE_FLAG(flags_t, open.engine.verbose),
