@@ -30,45 +30,6 @@ void mlx_sampling_flags_apply(const mlx_sampling_flags_t *flags, mlx_generate_op
 mlx_status_t mlx_cli_put_logprobs(const mlx_engine_t *engine, const mlx_generation_t *generation, size_t best,
                                   mlx_json_layout_t layout, mlx_json_writer_t *json) MLX_MUST_USE;
 
-// Rows of samplers and penalties; |o| is a field of type mlx_sampling_t.
-// clang-format off
-#define MLX_SAMPLER_FLAGS(type, o) \
-  MLX_NUMBER_FLAG(type, o.min_p, "--min-p", "P", \
-                  "keep tokens with at least P times the best probability (default: 0.05)", 0, 1), \
-  MLX_NUMBER_FLAG(type, o.typical_p, "--typical", "P", \
-                  "locally typical sampling with total probability P (default: 1: off)", 0, 1), \
-  MLX_NUMBER_FLAG(type, o.top_n_sigma, "--top-nsigma", "N", \
-                  "keep logits within N standard deviations of the largest (default: -1: off)", \
-                  -1, 1000000), \
-  MLX_NUMBER_FLAG(type, o.xtc_probability, "--xtc-probability", "P", \
-                  "XTC: probability of removing the top tokens (default: 0: off)", 0, 1), \
-  MLX_NUMBER_FLAG(type, o.xtc_threshold, "--xtc-threshold", "P", \
-                  "XTC: minimum probability of a removed token (default: 0.1)", 0, 1), \
-  MLX_INT_FLAG(type, o.repeat_last_n, "--repeat-last-n", "N", \
-               "tokens that penalties look back on (default: 64; -1: the whole context)", -1, 1 << 30), \
-  MLX_NUMBER_FLAG(type, o.repeat_penalty, "--repeat-penalty", "X", \
-                  "divide the logits of repeated tokens by X (default: 1: off)", 0, 1000000), \
-  MLX_NUMBER_FLAG(type, o.presence_penalty, "--presence-penalty", "X", \
-                  "subtract X from the logits of repeated tokens (default: 0: off)", -1000000, 1000000), \
-  MLX_NUMBER_FLAG(type, o.frequency_penalty, "--frequency-penalty", "X", \
-                  "subtract X for each occurrence of a repeated token (default: 0: off)", \
-                  -1000000, 1000000), \
-  MLX_NUMBER_FLAG(type, o.dry_multiplier, "--dry, --dry-multiplier", "X", \
-                  "DRY: penalty for continuing a repeated sequence (default: 0: off)", 0, 1000000), \
-  MLX_NUMBER_FLAG(type, o.dry_base, "--dry-base", "X", \
-                  "DRY: growth of the penalty per repeated token (default: 1.75)", 1, 1000000), \
-  MLX_INT_FLAG(type, o.dry_allowed_length, "--dry-allowed-length", "N", \
-               "DRY: longest repetition without a penalty, in tokens (default: 2)", 1, 1 << 30), \
-  MLX_INT_FLAG(type, o.dry_last_n, "--dry-penalty-last-n", "N", \
-               "DRY: tokens to look back on (default: -1: the whole context)", -1, 1 << 30), \
-  MLX_INT_FLAG(type, o.mirostat, "--mirostat", "N", \
-               "Mirostat sampling, version 1 or 2 (default: 0: off)", 0, 2), \
-  MLX_NUMBER_FLAG(type, o.mirostat_tau, "--mirostat-ent", "X", \
-                  "Mirostat: target entropy in bits (default: 5)", 0, 1000000), \
-  MLX_NUMBER_FLAG(type, o.mirostat_eta, "--mirostat-lr", "X", \
-                  "Mirostat: learning rate (default: 0.1)", 0, 1000000)
-// clang-format on
-
 // The rows; |f| is a field of type mlx_sampling_flags_t. They open a collapsed group, which lasts until the
 // next group or MLX_GROUP_END.
 // clang-format off
@@ -82,9 +43,42 @@ mlx_status_t mlx_cli_put_logprobs(const mlx_engine_t *engine, const mlx_generati
   MLX_NUMBER_FLAG(type, f.options.top_p, "--top-p", "P", \
                   "keep the fewest tokens of total probability P (default: 0.95)", 0, 1), \
   MLX_COLLAPSED_GROUP("sampling, penalties and grammars"), \
-  MLX_SAMPLER_FLAGS(type, f.options), \
+  MLX_NUMBER_FLAG(type, f.options.min_p, "--min-p", "P", \
+                  "keep tokens with at least P times the best probability (default: 0.05)", 0, 1), \
+  MLX_NUMBER_FLAG(type, f.options.typical_p, "--typical", "P", \
+                  "locally typical sampling with total probability P (default: 1: off)", 0, 1), \
+  MLX_NUMBER_FLAG(type, f.options.top_n_sigma, "--top-nsigma", "N", \
+                  "keep logits within N standard deviations of the largest (default: -1: off)", \
+                  -1, 1000000), \
+  MLX_NUMBER_FLAG(type, f.options.xtc_probability, "--xtc-probability", "P", \
+                  "XTC: probability of removing the top tokens (default: 0: off)", 0, 1), \
+  MLX_NUMBER_FLAG(type, f.options.xtc_threshold, "--xtc-threshold", "P", \
+                  "XTC: minimum probability of a removed token (default: 0.1)", 0, 1), \
+  MLX_INT_FLAG(type, f.options.repeat_last_n, "--repeat-last-n", "N", \
+               "tokens that penalties look back on (default: 64; -1: the whole context)", -1, 1 << 30), \
+  MLX_NUMBER_FLAG(type, f.options.repeat_penalty, "--repeat-penalty", "X", \
+                  "divide the logits of repeated tokens by X (default: 1: off)", 0, 1000000), \
+  MLX_NUMBER_FLAG(type, f.options.presence_penalty, "--presence-penalty", "X", \
+                  "subtract X from the logits of repeated tokens (default: 0: off)", -1000000, 1000000), \
+  MLX_NUMBER_FLAG(type, f.options.frequency_penalty, "--frequency-penalty", "X", \
+                  "subtract X for each occurrence of a repeated token (default: 0: off)", \
+                  -1000000, 1000000), \
+  MLX_NUMBER_FLAG(type, f.options.dry_multiplier, "--dry, --dry-multiplier", "X", \
+                  "DRY: penalty for continuing a repeated sequence (default: 0: off)", 0, 1000000), \
+  MLX_NUMBER_FLAG(type, f.options.dry_base, "--dry-base", "X", \
+                  "DRY: growth of the penalty per repeated token (default: 1.75)", 1, 1000000), \
+  MLX_INT_FLAG(type, f.options.dry_allowed_length, "--dry-allowed-length", "N", \
+               "DRY: longest repetition without a penalty, in tokens (default: 2)", 1, 1 << 30), \
+  MLX_INT_FLAG(type, f.options.dry_last_n, "--dry-penalty-last-n", "N", \
+               "DRY: tokens to look back on (default: -1: the whole context)", -1, 1 << 30), \
   MLX_LIST_FLAG(type, f.breakers, "--dry-sequence-breaker", "TEXT", \
                 "DRY: text that ends a repetition (default: newline : \" *; 'none': nothing)"), \
+  MLX_INT_FLAG(type, f.options.mirostat, "--mirostat", "N", \
+               "Mirostat sampling, version 1 or 2 (default: 0: off)", 0, 2), \
+  MLX_NUMBER_FLAG(type, f.options.mirostat_tau, "--mirostat-ent", "X", \
+                  "Mirostat: target entropy in bits (default: 5)", 0, 1000000), \
+  MLX_NUMBER_FLAG(type, f.options.mirostat_eta, "--mirostat-lr", "X", \
+                  "Mirostat: learning rate (default: 0.1)", 0, 1000000), \
   MLX_LIST_FLAG(type, f.bias_texts, "-l, --logit-bias", "ID+X", \
                 "add X to the logit of token ID; ID-inf: never sample it"), \
   MLX_TEXT_FLAG(type, f.json_schema, "-j, --json-schema", "JSON", \

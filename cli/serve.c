@@ -10,7 +10,6 @@
 #include "base/text.h"
 #include "cli/open.h"
 #include "cli/parse.h"
-#include "cli/sampling.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 #include "open/locate.h"
@@ -279,7 +278,7 @@ static const mlx_flag_t flags[] = {
     MLX_LIST_FLAG(flags_t, keys, "--api-key", "KEY", "require this key of clients; may be repeated"),
     MLX_TEXT_FLAG(flags_t, key_file, "--api-key-file", "FILE", "require a key of this file, one per line"),
     MLX_OPEN_FLAGS(flags_t, open),
-    MLX_COLLAPSED_GROUP("limits, TLS and device"),
+    MLX_COLLAPSED_GROUP("limits, TLS, device and defaults of requests"),
     MLX_INT_FLAG(flags_t, queue, "--queue", "N",
                  "requests of a model that may wait; more are refused with 429 (default: 1024)", 0, 1 << 20),
     MLX_INT_FLAG(flags_t, connections, "--max-connections", "N",
@@ -315,13 +314,19 @@ static const mlx_flag_t flags[] = {
     MLX_TEXT_FLAG(flags_t, open.engine.cpu_level, "--cpu-level", "LEVEL",
                   "CPU level to compile for, or to select in a portable bundle (x86-64-v3)"),
     MLX_KERNELS_FLAG(flags_t, open.engine.kernels),
-    MLX_COLLAPSED_GROUP("defaults of requests"),
-    MLX_TEXT_FLAG(flags_t, reasoning, "--reasoning", "on|off|none|minimal|low|medium|high|xhigh|max",
-                  "reasoning of requests that say nothing about it (default: as the chat template has it)"),
+    MLX_TEXT_FLAG(flags_t, reasoning, "--reasoning", "on|off|EFFORT",
+                  "reasoning of chats that say nothing about it; EFFORT: none to max (default: the chat template's)"),
     MLX_NUMBER_FLAG(flags_t, sampling.temperature, "--temp", "T", "sampling temperature (default: 0.8; 0: greedy)", 0, 1000000),
     MLX_INT_FLAG(flags_t, sampling.top_k, "--top-k", "N", "keep the N most probable tokens (default: 40; 0: all)", 0, 1 << 30),
     MLX_NUMBER_FLAG(flags_t, sampling.top_p, "--top-p", "P", "keep the fewest tokens of total probability P (default: 0.95)", 0, 1),
-    MLX_SAMPLER_FLAGS(flags_t, sampling),
+    MLX_NUMBER_FLAG(flags_t, sampling.min_p, "--min-p", "P",
+                    "keep tokens with at least P times the best probability (default: 0.05)", 0, 1),
+    MLX_NUMBER_FLAG(flags_t, sampling.repeat_penalty, "--repeat-penalty", "X",
+                    "divide the logits of repeated tokens by X (default: 1: off)", 0, 1000000),
+    MLX_NUMBER_FLAG(flags_t, sampling.presence_penalty, "--presence-penalty", "X",
+                    "subtract X from the logits of repeated tokens (default: 0: off)", -1000000, 1000000),
+    MLX_NUMBER_FLAG(flags_t, sampling.frequency_penalty, "--frequency-penalty", "X",
+                    "subtract X for each occurrence of a repeated token (default: 0: off)", -1000000, 1000000),
     MLX_GROUP_END,
     MLX_QUIET_FLAG(flags_t, quiet),
     MLX_VERBOSE_FLAG(flags_t, open.engine.verbose),
