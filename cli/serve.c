@@ -31,7 +31,7 @@ typedef struct flags {
   const char *chat_template, *reasoning;
   mlx_sampling_t sampling;
   int64_t port, queue, work, connections, address_connections;
-  double drain, stall, keep;
+  double drain, stall, idle, keep;
   bool no_page, no_special, strict, quiet;
   // Not flags.
   const char *words[MAX_WORDS];
@@ -201,6 +201,7 @@ static void fill_options(flags_t *f, mlx_server_options_t *out) {
   out->work_seconds = f->work;
   out->queue = f->queue;
   out->model_memory = f->model_bytes;
+  out->idle_seconds = f->idle;
   out->keep_seconds = f->keep;
   out->refuse_larger = f->model_memory != NULL;
   out->report = mlx_terminal_report();
@@ -244,6 +245,7 @@ static void initialize(void *options) {
   f->drain = 30;
   f->stall = 60;
   f->work = 10;
+  f->idle = 300;
   f->keep = -1;
   mlx_sampling_initialize(&f->sampling);
 }
@@ -291,6 +293,8 @@ static const mlx_flag_t flags[] = {
                   "most memory for loaded models and their KV caches (default: 3/4 of the RAM on a CPU, no limit on a GPU)"),
     MLX_NUMBER_FLAG(flags_t, keep, "--keep-alive", "SECONDS",
                     "unload a model that had no request for so long (default: -1: when its memory is needed)", -1, 1 << 30),
+    MLX_NUMBER_FLAG(flags_t, idle, "--cache-idle", "SECONDS",
+                    "free the KV cache of a model on a CPU that had no request for so long (default: 300; 0: never)", 0, 1 << 30),
     MLX_NUMBER_FLAG(flags_t, drain, "--drain", "SECONDS",
                     "after SIGTERM or SIGHUP, end within this time; running requests may finish (default: 30)", 0, 86400),
     MLX_NUMBER_FLAG(flags_t, stall, "--stall", "SECONDS",

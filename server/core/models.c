@@ -467,7 +467,7 @@ static uint64_t bytes_of(const mlx_engine_t *engine) {
 
 static mlx_status_t load(mlx_models_t *m, const mlx_served_model_t *model, mlx_serving_t **out,
                          uint64_t *out_bytes) {
-  mlx_serving_options_t options = {.queue = m->options.queue};
+  mlx_serving_options_t options = {.queue = m->options.queue, .idle_seconds = m->options.idle_seconds};
   if (m->options.make) return m->options.make(m->options.user, model->path, out, out_bytes);
   MLX_TRY(m->options.open(m->options.user, model->path, &options.engine, &options.chat));
   *out_bytes = bytes_of(options.engine);

@@ -21,6 +21,7 @@ typedef struct mlx_models_options {
   // memory. A model that is larger alone is served alone; if |refuse_larger|, its weights must fit.
   uint64_t memory;
   bool refuse_larger;
+  double idle_seconds;  // of each serving (server/core/serving.h)
   double keep_seconds;  // unload a model that had no request for so long; negative: when memory is needed
   // Opens the model at |path|. *|out_chat| may be a chat template in place of the model's own. Runs on its
   // own thread, one call at a time. Releases: mlx_engine_close and mlx_chat_free.

@@ -31,6 +31,7 @@ void mlx_server_options_initialize(mlx_server_options_t *out) {
                                 .drain_seconds = 30,
                                 .stall_seconds = 60,
                                 .work_seconds = 10,
+                                .idle_seconds = 300,
                                 .keep_seconds = -1,
                                 .queue = 1024};
   mlx_engine_options_initialize(&out->engine);
@@ -91,6 +92,7 @@ static mlx_status_t create_parts(mlx_server_t *s) {
   const mlx_models_options_t models = {.queue = o->queue,
                                        .memory = o->model_memory,
                                        .refuse_larger = o->refuse_larger,
+                                       .idle_seconds = o->idle_seconds,
                                        .keep_seconds = o->keep_seconds,
                                        .open = mlx_opening_open,
                                        .scan = o->stored ? mlx_opening_scan : NULL,

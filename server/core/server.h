@@ -34,6 +34,7 @@ typedef struct mlx_server_options {
   uint64_t
       model_memory;     // most bytes of loaded models (server/core/models.h); 0: 3/4 of the RAM, on a GPU any
   bool refuse_larger;   // refuse a model whose weights have more
+  double idle_seconds;  // without requests for so long, a model on a CPU gives its KV cache back; 0: never
   double keep_seconds;  // unload a model that had no request for so long; negative: never for that
   const mlx_report_t *report;  // notes; called by several threads
   // How models are opened. 0 sequences: 32 on a CPU, 256 on a GPU. 0 memory, on a CPU: 2/3 of |model_memory|,
