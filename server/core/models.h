@@ -53,6 +53,7 @@ mlx_status_t mlx_models_add(mlx_models_t *models, const char *path, const char *
 // GGUF files only the first counts. Projectors of vision models (mmproj) are no models.
 mlx_status_t mlx_models_add_folder(mlx_models_t *models, const char *folder) MLX_MUST_USE;
 // Another name for a model. |name| is one of its names or its path. Fails if another model has the name.
+// While the server runs: on the thread that reads lists of names.
 mlx_status_t mlx_models_alias(mlx_models_t *models, const char *alias, const char *name) MLX_MUST_USE;
 // Updates the models with the scan: adds new ones, and leaves out those that are gone. Requests of a loaded
 // model that is gone still run. Without a scan, does nothing.

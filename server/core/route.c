@@ -11,6 +11,7 @@
 #include "server/core/generate.h"
 #include "server/core/info.h"
 #include "server/core/json_response.h"
+#include "server/core/library.h"
 #include "server/core/origin.h"
 #include "server/core/rerank.h"
 #include "server/core/stored.h"
@@ -27,6 +28,7 @@ typedef struct route {
   const mlx_text_endpoint_t *text;
   const mlx_embeddings_api_t *embed;
   const mlx_rerank_api_t *rerank;
+  mlx_status_t (*start)(mlx_job_t *job);
   bool is_open;      // needs no key
   bool is_reserved;  // answered although there are too many connections
 } route_t;
@@ -53,6 +55,8 @@ static const route_t routes[] = {
     {"POST", "/api/generate", "ollama_generate", .generate = &mlx_api_ollama_generate},
     {"POST", "/api/embed", "ollama_embed", .embed = &mlx_embeddings_ollama},
     {"POST", "/api/embeddings", "ollama_embeddings", .embed = &mlx_embeddings_ollama_prompt},
+    {"POST", "/api/pull", "ollama_pull", .start = mlx_library_start_pull},
+    {"POST", "/api/copy", "ollama_copy", .info = mlx_library_copy},
     {"GET", "/api/tags", "ollama_tags", .info = mlx_info_tags},
     {"GET", "/api/ps", "ollama_ps", .info = mlx_info_running},
     {"GET", "/api/version", "ollama_version", .info = mlx_info_version},
@@ -178,6 +182,7 @@ static mlx_status_t start(mlx_site_t *site, const route_t *route, mlx_job_t *job
   if (route->generate) return mlx_generate_start(job, route->generate);
   if (route->embed) return mlx_embed_start(job, route->embed);
   if (route->rerank) return mlx_rerank_start(job, route->rerank);
+  if (route->start) return route->start(job);
   if (route->text) return mlx_text_start(job, route->text);
   route->info(site, job->exchange);
   return NULL;

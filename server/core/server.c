@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "server/core/library.h"
 #include "server/core/opening.h"
 #include "server/core/route.h"
 
@@ -119,6 +120,7 @@ static mlx_status_t create_parts(mlx_server_t *s) {
   MLX_TRY(mlx_grammars_create(CACHED_GRAMMARS, &service->grammars));
   MLX_TRY(mlx_tool_memory_create(TOOL_MEMORY, &service->memory));
   MLX_TRY(mlx_stored_responses_create(STORED_RESPONSES, STORED_BYTES, &service->stored));
+  MLX_TRY(mlx_library_create(&o->library, &service->library));
   MLX_TRY(mlx_models_create(&models, &service->models));
   s->opening.models = service->models;
   MLX_TRY(mlx_workers_create(WORKERS, &service->workers));
@@ -279,6 +281,7 @@ void mlx_server_free(mlx_server_t *s) {
   mlx_grammars_free(s->site.service.grammars);
   mlx_tool_memory_free(s->site.service.memory);
   mlx_stored_responses_free(s->site.service.stored);
+  mlx_library_free(s->site.service.library);
   mlx_metrics_free(s->site.service.metrics);
   mlx_ignored_fields_free(s->site.service.ignored);
   uv_mutex_destroy(&s->site.service.mutex);

@@ -8,6 +8,7 @@
 #include "base/report.h"
 #include "runtime/mlxcel.h"
 #include "server/core/defaults.h"
+#include "server/core/library_rules.h"
 #include "server/core/models.h"
 #include "server/http/http.h"
 
@@ -25,6 +26,7 @@ typedef struct mlx_server_options {
   bool plain;          // special tokens in texts of clients are text, unless a request has parse_special
   bool strict;         // refuse requests with unknown fields
   mlx_request_defaults_t defaults;  // of requests
+  mlx_library_rules_t library;      // what clients may do with the models
   const char *log;                  // file of the access log; NULL: none
   bool page;                        // serve the chat page
   double drain_seconds;             // after the first signal, running requests have so long to finish

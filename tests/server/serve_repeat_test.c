@@ -1,6 +1,6 @@
-// What docs/determinism.md promises of a server on a CPU with float weights: the tokens of a request and all bits
-// of their log-probabilities do not depend on other requests, preemption, the number of threads, a restart or the
-// CPU level.
+// What docs/determinism.md promises of a server on a CPU: the tokens of a request and all bits of their
+// log-probabilities do not depend on other requests, preemption, the number of threads, a restart or the CPU
+// level.
 #include <yyjson.h>
 
 #include "base/cpu.h"
