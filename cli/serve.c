@@ -32,7 +32,7 @@ typedef struct flags {
   mlx_sampling_t sampling;
   int64_t port, queue, work, connections, address_connections;
   double drain, stall, idle, keep;
-  bool no_page, no_special, strict, allow_copy, quiet;
+  bool no_page, no_special, strict, allow_copy, allow_delete, quiet;
   // Not flags.
   const char *words[MAX_WORDS];
   size_t word_count;
@@ -194,7 +194,8 @@ static void fill_options(flags_t *f, mlx_server_options_t *out) {
   out->plain = f->no_special;
   out->strict = f->strict;
   out->defaults = (mlx_request_defaults_t){.sampling = &f->sampling, .reasoning = f->reasoning};
-  out->library = (mlx_library_rules_t){.pull = f->allow_pull, .copy = f->allow_copy};
+  out->library =
+      (mlx_library_rules_t){.pull = f->allow_pull, .copy = f->allow_copy, .remove = f->allow_delete};
   out->log = f->log;
   out->page = !f->no_page;
   out->drain_seconds = f->drain;
@@ -312,6 +313,7 @@ static const mlx_flag_t flags[] = {
     MLX_TEXT_FLAG(flags_t, allow_pull, "--allow-pull", "PATTERNS",
                   "clients may pull models of these names, separated by commas: qwen3:*,hf:ORG/* (default: none)"),
     MLX_SWITCH_FLAG(flags_t, allow_copy, "--allow-copy", "clients may give models further names (/api/copy)"),
+    MLX_SWITCH_FLAG(flags_t, allow_delete, "--allow-delete", "clients may delete stored models (/api/delete)"),
     MLX_SWITCH_FLAG(flags_t, no_page, "--no-page", "do not serve the chat page at /"),
     MLX_NO_SPECIAL_FLAG(flags_t, no_special),
     MLX_SWITCH_FLAG(flags_t, strict, "--strict", "refuse requests with unknown fields, instead of ignoring these fields"),

@@ -1,4 +1,4 @@
-// Pulls a model with the report of a download as Ollama's stream, and gives names to models.
+// Pulls a model with the report of a download as Ollama's stream, deletes models, and gives names to them.
 #include "server/core/library.h"
 
 #include <stdio.h>
@@ -8,6 +8,7 @@
 #include "base/json_writer.h"
 #include "base/memory.h"
 #include "open/locate.h"
+#include "open/removal.h"
 #include "server/api/fields.h"
 #include "server/api/ollama.h"
 #include "server/api/ollama_text.h"
@@ -241,6 +242,59 @@ mlx_status_t mlx_library_start_pull(mlx_job_t *job) {
   p->stream = true;
   job->error = mlx_ollama_write_error;
   mlx_job_start(job, &pull_kind, p);
+  return NULL;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Delete
+
+static mlx_status_t remove_stored(const char *path) {
+  mlx_cache_cleared_t cleared;
+  mlx_removal_t removal = {0};
+  mlx_cache_t *cache;
+  MLX_TRY(mlx_cache_open(NULL, &cache));
+  mlx_status_t status = mlx_removal_plan(cache, path, &removal);
+  if (!status) status = mlx_removal_run(&removal, &cleared);
+  mlx_removal_clear(&removal);
+  mlx_cache_close(cache);
+  return status;
+}
+
+static mlx_status_t parse_delete(mlx_job_t *job, const char **out_model) {
+  const mlx_service_t *service = job->service;
+  size_t length;
+  char *name;
+  const char *body = mlx_exchange_body(job->exchange, &length);
+  *out_model = NULL;
+  if (!service->library->rules.remove)
+    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "clients of this server may not delete models"),
+                           "start the server with --allow-delete, or run `mlxcel rm NAME` there");
+  if (!service->opening->options->stored)
+    return mlx_error(MLX_UNSUPPORTED, "the models of this server are fixed: it deletes none of them");
+  MLX_TRY(mlx_ollama_parse_show(body, length, &name));
+  const mlx_served_model_t *model = mlx_models_find(service->models, name);
+  mlx_status_t status =
+      model ? remove_stored(mlx_served_model_path(model)) : mlx_models_missing_error(service->models, name);
+  mlx_free(name);
+  if (!status) status = mlx_models_scan(service->models);
+  if (!status) mlx_exchange_respond(job->exchange, 200, "application/json", "{}", 2);
+  return status;
+}
+
+// parse has responded.
+static bool answer_delete(mlx_job_t *job, const char *model) {
+  (void)job, (void)model;
+  return true;
+}
+
+static void clear_delete(mlx_job_t *job) { (void)job; }
+
+static const mlx_job_kind_t delete_kind = {
+    .parse = parse_delete, .answer = answer_delete, .clear = clear_delete};
+
+mlx_status_t mlx_library_start_delete(mlx_job_t *job) {
+  job->error = mlx_ollama_write_error;
+  mlx_job_start(job, &delete_kind, NULL);
   return NULL;
 }
 

@@ -10,7 +10,8 @@ typedef struct mlx_library mlx_library_t;  // server/core/library.h
 typedef struct mlx_library_rules {
   // Patterns of names that may be pulled, separated by commas; '*' stands for any text. NULL: none.
   const char *pull;
-  bool copy;  // another name may be given to a model
+  bool copy;    // another name may be given to a model
+  bool remove;  // stored models may be deleted
 } mlx_library_rules_t;
 
 #endif  // MLXCEL_SERVER_CORE_LIBRARY_RULES_H_

@@ -56,6 +56,7 @@ static const route_t routes[] = {
     {"POST", "/api/embed", "ollama_embed", .embed = &mlx_embeddings_ollama},
     {"POST", "/api/embeddings", "ollama_embeddings", .embed = &mlx_embeddings_ollama_prompt},
     {"POST", "/api/pull", "ollama_pull", .start = mlx_library_start_pull},
+    {"DELETE", "/api/delete", "ollama_delete", .start = mlx_library_start_delete},
     {"POST", "/api/copy", "ollama_copy", .info = mlx_library_copy},
     {"GET", "/api/tags", "ollama_tags", .info = mlx_info_tags},
     {"GET", "/api/ps", "ollama_ps", .info = mlx_info_running},

@@ -211,7 +211,29 @@ TEST(clients_change_nothing_unless_the_server_allows_it) {
   stop();
 }
 
-TEST_MAIN(CASE(clients_pull_only_what_the_server_allows),
+TEST(clients_delete_models_if_the_server_allows_it) {
+  reply_t reply;
+  begin();
+  pull("hf:acme/tiny-GGUF");
+  pull("hf:acme/late-GGUF");
+  for (int allowed = 0; allowed < 2; ++allowed) {
+    SERVE(&served, "--device", "cpu", "-c", "64", allowed ? "--allow-delete" : "--no-page");
+    check_complete("acme/tiny-GGUF", 200, "\"model\":\"" TINY_NAME "\"");
+    client_call(served.port, "DELETE", "/api/delete", "", "{\"model\":\"acme/tiny-GGUF\"}", &reply);
+    CHECK_INT(reply.status, allowed ? 200 : 400);
+    if (!allowed) CHECK_CONTAINS(reply_text(&reply), "--allow-delete");
+    mlx_text_clear(&reply.body);
+    check_complete("acme/tiny-GGUF", allowed ? 404 : 200, allowed ? "does not exist" : TINY_NAME);
+    check_complete("acme/late-GGUF", 200, "\"model\":\"" LATE_NAME "\"");
+    client_call(served.port, "DELETE", "/api/delete", "", "{\"model\":\"nothing\"}", &reply);
+    CHECK_INT(reply.status, allowed ? 404 : 400);
+    mlx_text_clear(&reply.body);
+    CHECK(mlx_is_file(in_folder("hub/acme/tiny-GGUF/tiny-F32.gguf")));
+    stop();
+  }
+}
+
+TEST_MAIN(CASE(clients_delete_models_if_the_server_allows_it), CASE(clients_pull_only_what_the_server_allows),
           CASE(clients_change_nothing_unless_the_server_allows_it),
           CASE(stored_models_are_listed_and_loaded_on_demand),
           CASE(models_are_pulled_and_removed_while_the_server_runs))
