@@ -398,6 +398,8 @@ static mlx_status_t copy_window_page(mlx_stepper_t *stepper, int32_t from, int32
   return mlx_program_copy(s->program, s->arguments[KV], (size_t)from * bytes, (size_t)to * bytes, bytes);
 }
 
+static void discard(mlx_stepper_t *stepper) { mlx_buffer_discard(cast(stepper)->arguments[KV]); }
+
 mlx_status_t mlx_engine_stepper_create(const mlx_stepper_options_t *o, mlx_stepper_t **out_stepper) {
   const mlx_variant_t *v = o->variant;
   engine_stepper_t *s;
@@ -429,7 +431,8 @@ mlx_status_t mlx_engine_stepper_create(const mlx_stepper_options_t *o, mlx_stepp
                             .read_logits = read_logits,
                             .read_hidden = read_hidden,
                             .copy_page = copy_page,
-                            .copy_window_page = copy_window_page};
+                            .copy_window_page = copy_window_page,
+                            .discard = mlx_device_kind(o->device) == MLX_DEVICE_CPU ? discard : NULL};
   s->device = o->device;
   s->program = o->program;
   s->variant = v;

@@ -509,6 +509,11 @@ mlx_status_t mlx_scheduler_step(mlx_scheduler_t *scheduler, bool *out_idle) MLX_
 // Steps until no request is left to run. Stops at the first step that fails.
 mlx_status_t mlx_scheduler_run(mlx_scheduler_t *scheduler) MLX_MUST_USE;
 
+// While no request is left: gives the memory of the KV pool back to the system, on a CPU. Prefixes that were
+// kept for later requests are lost. Returns false, and changes nothing, on a GPU, or while sequences have
+// pages.
+bool mlx_scheduler_trim(mlx_scheduler_t *scheduler);
+
 // Ends the request with what it has generated. The next step calls on_done. Does nothing if it is done.
 void mlx_request_cancel(mlx_request_t *request);
 bool mlx_request_is_done(const mlx_request_t *request);

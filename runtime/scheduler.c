@@ -90,6 +90,16 @@ mlx_status_t mlx_scheduler_run(mlx_scheduler_t *scheduler) {
   return NULL;
 }
 
+bool mlx_scheduler_trim(mlx_scheduler_t *s) {
+  mlx_pool_t *pool = s->pages.pool;
+  const int64_t used = mlx_pool_counts(pool).used + mlx_pool_window_counts(pool).used;
+  if (!s->stepper->discard || s->flight_count || s->running.count || s->waiting.count || used) return false;
+  mlx_pool_forget(pool);
+  if (mlx_pool_state_counts(pool).used) return false;  // of a session without pages
+  s->stepper->discard(s->stepper);
+  return true;
+}
+
 mlx_scheduler_stats_t mlx_scheduler_stats(const mlx_scheduler_t *s) {
   const mlx_pool_counts_t counts = mlx_pool_counts(s->pages.pool),
                           windows = mlx_pool_window_counts(s->pages.pool);

@@ -96,6 +96,9 @@ typedef struct mlx_stepper {
   // Copies the KV of a page: copy on write. A page table names |to|.
   mlx_status_t (*copy_page)(struct mlx_stepper *stepper, int32_t from, int32_t to);
   mlx_status_t (*copy_window_page)(struct mlx_stepper *stepper, int32_t from, int32_t to);
+  // Gives the memory of the KV pool back to the system, while no step is queued. Its contents are lost.
+  // NULL: the device keeps it.
+  void (*discard)(struct mlx_stepper *stepper);
 } mlx_stepper_t;
 
 #endif  // MLXCEL_RUNTIME_STEPPER_H_
