@@ -13,6 +13,9 @@
 mlx_status_t mlx_pages_reserve(size_t size, void **out_pages) MLX_MUST_USE;
 // Makes the first |size| bytes accessible. They are zero until they are written.
 mlx_status_t mlx_pages_commit(void *pages, size_t size) MLX_MUST_USE;
+// Gives the memory of the first |size| committed bytes back to the system. They stay accessible; each is zero
+// or as before.
+void mlx_pages_discard(void *pages, size_t size);
 void mlx_pages_release(void *pages, size_t size);  // |size| as reserved; NULL is fine
 
 #endif  // MLXCEL_BASE_PAGES_H_

@@ -20,6 +20,10 @@ mlx_status_t mlx_pages_commit(void *pages, size_t size) {
   return NULL;
 }
 
+void mlx_pages_discard(void *pages, size_t size) {
+  if (size) (void)!madvise(pages, size, MADV_DONTNEED);
+}
+
 void mlx_pages_release(void *pages, size_t size) {
   if (pages) munmap(pages, size);
 }

@@ -16,6 +16,10 @@ mlx_status_t mlx_pages_commit(void *pages, size_t size) {
                    GetLastError());
 }
 
+void mlx_pages_discard(void *pages, size_t size) {
+  if (size) VirtualAlloc(pages, size, MEM_RESET, PAGE_READWRITE);
+}
+
 void mlx_pages_release(void *pages, size_t size) {
   (void)size;
   if (pages) VirtualFree(pages, 0, MEM_RELEASE);

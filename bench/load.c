@@ -1,16 +1,19 @@
 // Load generator for a server with OpenAI's API: N clients, each with one connection and one request at a
 // time, all streamed.
 //
-//   load HOST PORT CLIENTS REQUESTS PROMPT_WORDS TOKENS SECONDS [MODEL]
+//   load HOST PORT CLIENTS REQUESTS PROMPT_WORDS TOKENS SECONDS [MODEL [TIMES]]
 //
 // Each client sends REQUESTS requests. Every prompt is different, so that no prefix is shared. Prints one
 // line of JSON: tokens per second in all, and the median and 99th percentile of the time to the first token
 // and of the time between two pieces of text, in milliseconds; -1 if no piece of text came. A request fails
 // if the server refuses it or sends nothing for SECONDS; the first reason is printed, and no further requests
-// are sent. bench/serve compiles and runs it.
+// are sent. After SIGTERM each client finishes its request and sends no other. Writes to the file TIMES, for
+// each piece but the first of an answer, when it came and how long after the piece before, in milliseconds of
+// CLOCK_MONOTONIC. bench/serve compiles and runs it.
 #include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -31,7 +34,8 @@ typedef struct samples {
 static const char *host, *port, *model;
 static int clients, requests, prompt_words, tokens, limit_seconds;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static samples_t first_token, between_tokens;
+static samples_t first_token, between_tokens, piece_times;
+static volatile sig_atomic_t stopped;
 static long generated;
 static int failures;
 
@@ -44,6 +48,8 @@ static double now(void) {
 static void add(samples_t *samples, double value) {
   if (samples->count < MAX_SAMPLES) samples->items[samples->count++] = value;
 }
+
+static void stop(int number) { stopped = number; }
 
 static int compare(const void *a, const void *b) {
   const double x = *(const double *)a, y = *(const double *)b;
@@ -151,10 +157,12 @@ static bool read_response(int fd, double started) {
       const char *usage = strstr(line, "\"completion_tokens\":");
       if (strstr(line, "\"content\":\"") && !strstr(line, "\"content\":\"\"")) {
         pthread_mutex_lock(&lock);
-        if (last == 0)
+        if (last == 0) {
           add(&first_token, time - started);
-        else
+        } else {
           add(&between_tokens, time - last);
+          add(&piece_times, time);
+        }
         pthread_mutex_unlock(&lock);
         last = time;
       }
@@ -176,7 +184,7 @@ static bool read_response(int fd, double started) {
 
 static void *run_client(void *argument) {
   const int client = (int)(intptr_t)argument;
-  for (int i = 0; i < requests && !has_failed(); ++i) {
+  for (int i = 0; i < requests && !has_failed() && !stopped; ++i) {
     const int fd =
         open_connection();  // a new connection for each request: the end of a stream needs no parsing then
     const double started = now();
@@ -189,9 +197,17 @@ static void *run_client(void *argument) {
   return NULL;
 }
 
+static void write_times(const char *path) {
+  FILE *file = fopen(path, "w");
+  if (!file) fail(path, strerror(errno));
+  for (size_t i = 0; file && i < piece_times.count; ++i)
+    fprintf(file, "%.3f %.3f\n", piece_times.items[i], between_tokens.items[i]);
+  if (file && fclose(file)) fail(path, strerror(errno));
+}
+
 int main(int argc, char **argv) {
   if (argc < 8) {
-    fprintf(stderr, "usage: load HOST PORT CLIENTS REQUESTS PROMPT_WORDS TOKENS SECONDS [MODEL]\n");
+    fprintf(stderr, "usage: load HOST PORT CLIENTS REQUESTS PROMPT_WORDS TOKENS SECONDS [MODEL [TIMES]]\n");
     return 2;
   }
   host = argv[1];
@@ -204,12 +220,15 @@ int main(int argc, char **argv) {
   model = argc > 8 ? argv[8] : "default";
   first_token.items = calloc(MAX_SAMPLES, sizeof(double));
   between_tokens.items = calloc(MAX_SAMPLES, sizeof(double));
+  piece_times.items = calloc(MAX_SAMPLES, sizeof(double));
   pthread_t *threads = calloc((size_t)clients, sizeof *threads);
-  if (!first_token.items || !between_tokens.items || !threads) return 1;
+  if (!first_token.items || !between_tokens.items || !piece_times.items || !threads) return 1;
+  signal(SIGTERM, stop);
   const double started = now();
   for (int i = 0; i < clients; ++i) pthread_create(&threads[i], NULL, run_client, (void *)(intptr_t)i);
   for (int i = 0; i < clients; ++i) pthread_join(threads[i], NULL);
   const double seconds = (now() - started) / 1e3;
+  if (argc > 9) write_times(argv[9]);
   printf(
       "{\"clients\":%d,\"tokens\":%ld,\"seconds\":%.3f,\"tokens_per_second\":%.1f,\"failures\":%d,"
       "\"first_token_ms\":{\"p50\":%.1f,\"p99\":%.1f},\"between_ms\":{\"p50\":%.2f,\"p99\":%.2f}}\n",

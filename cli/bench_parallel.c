@@ -207,7 +207,10 @@ mlx_status_t mlx_bench_parallel_run(const mlx_bench_parallel_t *bench, const mlx
   options.share_prefixes = false;
   // Decode begins when all prompts are read, so they are read as fast as possible. An arrival measures the
   // scheduler's default.
-  if (!test->arrival) options.max_prompt_chunk = INT32_MAX;
+  if (!test->arrival) {
+    options.max_prompt_chunk = INT32_MAX;
+    options.prefill_share = 1;
+  }
   MLX_TRY(mlx_alloc((size_t)test->parallel, sizeof *run.sequences, &run.sequences));
   mlx_status_t status = mlx_scheduler_create(bench->engine, &options, &run.scheduler);
   if (!status) {

@@ -8,10 +8,10 @@
 
 #include "base/meter.h"
 #include "cli/confirm.h"
-#include "cli/needed.h"
 #include "cli/parse.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
+#include "open/needed.h"
 #include "transfer/transfer.h"
 
 typedef struct flags {

@@ -28,10 +28,11 @@ typedef struct flags {
   mlx_flag_list_t models, aliases, keys;
   const char *folder, *host, *key_file, *certificate, *private_key, *cors, *allowed_hosts, *unix_path, *log,
       *model_memory;
-  const char *chat_template;
+  const char *chat_template, *reasoning, *allow_pull;
+  mlx_sampling_t sampling;
   int64_t port, queue, work, connections, address_connections;
-  double drain, stall, keep;
-  bool no_page, no_special, strict, quiet;
+  double drain, stall, idle, keep, prefill_share;
+  bool no_page, no_special, strict, allow_copy, allow_delete, quiet;
   // Not flags.
   const char *words[MAX_WORDS];
   size_t word_count;
@@ -86,6 +87,8 @@ static mlx_status_t check_options(flags_t *f) {
     return mlx_status_hint(mlx_error(MLX_USAGE, "--ssl-cert and --ssl-key belong together"), "give both");
   f->stored = !f->word_count && !f->models.count && !f->folder;
   MLX_TRY(read_keys(f));
+  MLX_TRY(mlx_sampling_check(&f->sampling));
+  if (f->reasoning) MLX_TRY(mlx_request_defaults_check(f->reasoning));
   if (!f->unix_path && !is_local(f->host) && !f->key_count)
     mlx_terminal_note("warning: every client that reaches %s can use this server; set a key with --api-key\n",
                       f->host);
@@ -190,6 +193,9 @@ static void fill_options(flags_t *f, mlx_server_options_t *out) {
   out->allowed_hosts = f->allowed_hosts;
   out->plain = f->no_special;
   out->strict = f->strict;
+  out->defaults = (mlx_request_defaults_t){.sampling = &f->sampling, .reasoning = f->reasoning};
+  out->library =
+      (mlx_library_rules_t){.pull = f->allow_pull, .copy = f->allow_copy, .remove = f->allow_delete};
   out->log = f->log;
   out->page = !f->no_page;
   out->drain_seconds = f->drain;
@@ -197,7 +203,9 @@ static void fill_options(flags_t *f, mlx_server_options_t *out) {
   out->work_seconds = f->work;
   out->queue = f->queue;
   out->model_memory = f->model_bytes;
+  out->idle_seconds = f->idle;
   out->keep_seconds = f->keep;
+  out->prefill_share = f->prefill_share;
   out->refuse_larger = f->model_memory != NULL;
   out->report = mlx_terminal_report();
   out->engine = f->open.engine;
@@ -240,7 +248,10 @@ static void initialize(void *options) {
   f->drain = 30;
   f->stall = 60;
   f->work = 10;
+  f->idle = 300;
   f->keep = -1;
+  f->prefill_share = 2.0 / 3;
+  mlx_sampling_initialize(&f->sampling);
 }
 
 static mlx_status_t run(const mlx_command_line_t *line) {
@@ -273,7 +284,7 @@ static const mlx_flag_t flags[] = {
     MLX_LIST_FLAG(flags_t, keys, "--api-key", "KEY", "require this key of clients; may be repeated"),
     MLX_TEXT_FLAG(flags_t, key_file, "--api-key-file", "FILE", "require a key of this file, one per line"),
     MLX_OPEN_FLAGS(flags_t, open),
-    MLX_COLLAPSED_GROUP("limits, TLS and device"),
+    MLX_COLLAPSED_GROUP("limits, TLS, device and defaults of requests"),
     MLX_INT_FLAG(flags_t, queue, "--queue", "N",
                  "requests of a model that may wait; more are refused with 429 (default: 1024)", 0, 1 << 20),
     MLX_INT_FLAG(flags_t, connections, "--max-connections", "N",
@@ -286,6 +297,10 @@ static const mlx_flag_t flags[] = {
                   "most memory for loaded models and their KV caches (default: 3/4 of the RAM on a CPU, no limit on a GPU)"),
     MLX_NUMBER_FLAG(flags_t, keep, "--keep-alive", "SECONDS",
                     "unload a model that had no request for so long (default: -1: when its memory is needed)", -1, 1 << 30),
+    MLX_NUMBER_FLAG(flags_t, prefill_share, "--prefill-share", "P",
+                    "share of the time for prompts while other requests generate (default: 0.67, so they keep a third of their speed)", 0.05, 1),
+    MLX_NUMBER_FLAG(flags_t, idle, "--cache-idle", "SECONDS",
+                    "free the KV cache of a model on a CPU that had no request for so long (default: 300; 0: never)", 0, 1 << 30),
     MLX_NUMBER_FLAG(flags_t, drain, "--drain", "SECONDS",
                     "after SIGTERM or SIGHUP, end within this time; running requests may finish (default: 30)", 0, 86400),
     MLX_NUMBER_FLAG(flags_t, stall, "--stall", "SECONDS",
@@ -299,6 +314,10 @@ static const mlx_flag_t flags[] = {
                   "names of this server besides localhost, IP addresses and --host, separated by commas; *: all"),
     MLX_TEXT_FLAG(flags_t, unix_path, "--unix", "PATH", "listen on a Unix socket instead of a port"),
     MLX_TEXT_FLAG(flags_t, log, "--log", "FILE", "append a JSON line for each request"),
+    MLX_TEXT_FLAG(flags_t, allow_pull, "--allow-pull", "PATTERNS",
+                  "clients may pull models of these names, separated by commas: qwen3:*,hf:ORG/* (default: none)"),
+    MLX_SWITCH_FLAG(flags_t, allow_copy, "--allow-copy", "clients may give models further names (/api/copy)"),
+    MLX_SWITCH_FLAG(flags_t, allow_delete, "--allow-delete", "clients may delete stored models (/api/delete)"),
     MLX_SWITCH_FLAG(flags_t, no_page, "--no-page", "do not serve the chat page at /"),
     MLX_NO_SPECIAL_FLAG(flags_t, no_special),
     MLX_SWITCH_FLAG(flags_t, strict, "--strict", "refuse requests with unknown fields, instead of ignoring these fields"),
@@ -309,6 +328,19 @@ static const mlx_flag_t flags[] = {
     MLX_TEXT_FLAG(flags_t, open.engine.cpu_level, "--cpu-level", "LEVEL",
                   "CPU level to compile for, or to select in a portable bundle (x86-64-v3)"),
     MLX_KERNELS_FLAG(flags_t, open.engine.kernels),
+    MLX_TEXT_FLAG(flags_t, reasoning, "--reasoning", "on|off|EFFORT",
+                  "reasoning of chats that say nothing about it; EFFORT: none to max (default: the chat template's)"),
+    MLX_NUMBER_FLAG(flags_t, sampling.temperature, "--temp", "T", "sampling temperature (default: 0.8; 0: greedy)", 0, 1000000),
+    MLX_INT_FLAG(flags_t, sampling.top_k, "--top-k", "N", "keep the N most probable tokens (default: 40; 0: all)", 0, 1 << 30),
+    MLX_NUMBER_FLAG(flags_t, sampling.top_p, "--top-p", "P", "keep the fewest tokens of total probability P (default: 0.95)", 0, 1),
+    MLX_NUMBER_FLAG(flags_t, sampling.min_p, "--min-p", "P",
+                    "keep tokens with at least P times the best probability (default: 0.05)", 0, 1),
+    MLX_NUMBER_FLAG(flags_t, sampling.repeat_penalty, "--repeat-penalty", "X",
+                    "divide the logits of repeated tokens by X (default: 1: off)", 0, 1000000),
+    MLX_NUMBER_FLAG(flags_t, sampling.presence_penalty, "--presence-penalty", "X",
+                    "subtract X from the logits of repeated tokens (default: 0: off)", -1000000, 1000000),
+    MLX_NUMBER_FLAG(flags_t, sampling.frequency_penalty, "--frequency-penalty", "X",
+                    "subtract X for each occurrence of a repeated token (default: 0: off)", -1000000, 1000000),
     MLX_GROUP_END,
     MLX_QUIET_FLAG(flags_t, quiet),
     MLX_VERBOSE_FLAG(flags_t, open.engine.verbose),

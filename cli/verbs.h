@@ -14,6 +14,7 @@ extern const mlx_verb_t mlx_verb_doctor;
 extern const mlx_verb_t mlx_verb_embed;
 extern const mlx_verb_t mlx_verb_eval;
 extern const mlx_verb_t mlx_verb_keygen;
+extern const mlx_verb_t mlx_verb_launch;
 extern const mlx_verb_t mlx_verb_list;
 extern const mlx_verb_t mlx_verb_man;
 extern const mlx_verb_t mlx_verb_pull;

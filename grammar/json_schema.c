@@ -1,6 +1,7 @@
 // Writes one rule for each conjunction of schemas, then the rules that they share.
 #include "grammar/json_schema.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -189,18 +190,37 @@ mlx_status_t mlx_json_schema_to_gbnf(const char *name, const char *text, size_t 
 // ----------------------------------------------------------------------------------------------------------
 // Annotations
 
+// Removes the refused keyword. If it is not in its schema, that is the schema of a keyword, as in "/not",
+// which is removed and becomes the refused one.
+static bool remove_keyword(yyjson_mut_doc *doc, mlx_schema_refusal_t *refusal) {
+  static const char *const keywords[] = {"not", "if", "propertyNames"};
+  for (;;) {
+    mlx_text_t *path = &refusal->path;
+    yyjson_mut_val *schema =
+        path->length ? yyjson_mut_doc_ptr_get(doc, path->data) : yyjson_mut_doc_get_root(doc);
+    if (schema && yyjson_mut_obj_remove_key(schema, refusal->keyword)) return true;
+    char *last = path->length ? strrchr(path->data, '/') : NULL;
+    bool is_keyword = false;
+    for (size_t i = 0; last && i < sizeof keywords / sizeof *keywords; ++i)
+      is_keyword |= !strcmp(last + 1, keywords[i]);
+    if (!is_keyword) return false;
+    snprintf(refusal->keyword, sizeof refusal->keyword, "%s", last + 1);
+    *last = 0;
+    path->length = (size_t)(last - path->data);
+  }
+}
+
 // The schema without the refused keyword, as a text of yyjson's. *out_text is NULL if it is not there: it
 // belongs to a schema that was made.
 static mlx_status_t drop_keyword(const char *name, const char *text, size_t length,
-                                 const mlx_schema_refusal_t *refusal, char **out_text, size_t *out_length) {
+                                 mlx_schema_refusal_t *refusal, char **out_text, size_t *out_length) {
   mlx_json_t json;
   *out_text = NULL;
   MLX_TRY(parse(name, text, length, &json));
   yyjson_mut_doc *doc = yyjson_mut_doc_new(NULL);
-  yyjson_mut_val *root = yyjson_val_mut_copy(doc, unwrap(json.root)), *schema = root;
+  yyjson_mut_val *root = yyjson_val_mut_copy(doc, unwrap(json.root));
   yyjson_mut_doc_set_root(doc, root);
-  if (refusal->path.length) schema = yyjson_mut_doc_ptr_get(doc, refusal->path.data);
-  const bool removed = schema && yyjson_mut_obj_remove_key(schema, refusal->keyword);
+  const bool removed = remove_keyword(doc, refusal);
   if (removed) *out_text = yyjson_mut_write(doc, 0, out_length);
   yyjson_mut_doc_free(doc);
   mlx_json_close(&json);

@@ -152,6 +152,11 @@ static mlx_status_t put_properties(mlx_schema_builder_t *b, const mlx_conjunctio
     mlx_text_puts(&b->out, "\n");
   }
   MLX_TRY(put_other(b, c, o));
+  if (o->has_other && o->min > o->count + 1) {
+    size_t at = 0;
+    return mlx_schema_unsupported(b, mlx_conjunction_next(c, "minProperties", &at), "minProperties",
+                                  "counts only one property that 'properties' does not list");
+  }
   for (size_t k = 0; k <= o->count; ++k) {
     for (uint64_t count = 0; count <= o->counted; ++count) put_rules_at(b, o, k, count);
   }

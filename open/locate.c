@@ -168,3 +168,19 @@ mlx_status_t mlx_locate_stored(const char *model, char **out_path) {
   mlx_free(name);
   return status;
 }
+
+mlx_status_t mlx_locate_reference(const char *name, char **out_ref) {
+  const mlx_short_name_t *known = mlx_short_name_find(name);
+  mlx_hub_ref_t ref;
+  char *text = NULL;
+  *out_ref = NULL;
+  if (known) name = known->ref;
+  if (mlx_is_oci_ref(name) || (!mlx_is_hub_ref(name) && (is_url(name) || !is_hub_name(name)))) return NULL;
+  MLX_TRY(mlx_format(&text, "%s%s", mlx_is_hub_ref(name) ? "" : MLX_HUB_PREFIX, name));
+  mlx_status_t status = mlx_hub_ref_parse(text, &ref);
+  mlx_free(text);
+  if (status) return status;
+  const bool is_main = !strcmp(ref.revision, "main");
+  return mlx_format(out_ref, MLX_HUB_PREFIX "%s/%s%s%s%s%s", ref.org, ref.name, is_main ? "" : "@",
+                    is_main ? "" : ref.revision, ref.selector[0] ? ":" : "", ref.selector);
+}

@@ -15,6 +15,10 @@ mlx_status_t mlx_locate(const char *name, const mlx_report_t *report, char **out
 // ":latest".
 mlx_status_t mlx_locate_stored(const char *model, char **out_path) MLX_MUST_USE;
 
+// The hub's reference that |name| means, "hf:ORG/NAME[@REVISION][:FILE-OR-QUANT]": of a short name, a
+// reference in any form, or ORG/NAME. *|out_ref| is NULL for anything else. Release with mlx_free.
+mlx_status_t mlx_locate_reference(const char *name, char **out_ref) MLX_MUST_USE;
+
 // True if |word| can only be a model: a path, a reference, a short name or a stored model. Uses no network.
 bool mlx_is_model_name(const char *word);
 

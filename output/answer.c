@@ -50,6 +50,7 @@ static mlx_status_t add_tokens(mlx_answer_choice_t *choice, const mlx_event_t *e
 static mlx_status_t finish_choice(mlx_answer_choice_t *choice, const mlx_event_t *event) {
   choice->finish = event->finish;
   choice->stop = event->stop;
+  choice->mean_logprob = event->mean_logprob;
   MLX_TRY(mlx_alloc(event->id_count, sizeof *choice->ids, &choice->ids));
   if (event->id_count) memcpy(choice->ids, event->ids, event->id_count * sizeof *choice->ids);
   choice->id_count = event->id_count;

@@ -48,7 +48,8 @@ typedef struct mlx_event {
   // FINISH: the tokens of the prompt, if the call asked for their log-probabilities.
   const mlx_answer_token_t *prompt_tokens;
   size_t prompt_token_count;
-  const char *stop;  // FINISH: the stop string of the call that ended the text; NULL: none
+  const char *stop;     // FINISH: the stop string of the call that ended the text; NULL: none
+  double mean_logprob;  // FINISH: of the choice's tokens; 0: unknown
 } mlx_event_t;
 
 typedef struct mlx_tool_call {
@@ -61,7 +62,8 @@ typedef struct mlx_answer_choice {
   mlx_tool_call_t *tools;
   size_t tool_count, tool_capacity;
   mlx_finish_reason_t finish;
-  const char *stop;  // the stop string that ended the text, borrowed from the call; NULL: none
+  const char *stop;     // the stop string that ended the text, borrowed from the call; NULL: none
+  double mean_logprob;  // of the tokens; 0: unknown
   // Only with log-probabilities. The bytes and |top| are copies that the choice owns.
   mlx_answer_token_t *tokens;
   size_t token_count, token_capacity;

@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "base/memory.h"
+#include "grammar/grammar.h"
 #include "grammar/json_schema.h"
 #include "grammar/json_schema_builder.h"
 #include "output/syntax.h"
@@ -70,6 +71,29 @@ static mlx_status_t add_schema(writer_t *w, const char *path, const char *json, 
   add_grammar(w, gbnf, gbnf_length, out_root);
   mlx_free(gbnf);
   return NULL;
+}
+
+// Adds the rules of a tool's schema. If keywords are annotations where they cannot be enforced, a schema that
+// is wrong or that no JSON text satisfies is one as a whole: |any| takes its place.
+static mlx_status_t add_tool_schema(writer_t *w, const char *path, const char *json, size_t length,
+                                    const char *any, char out_root[32]) {
+  mlx_text_t *notes = w->options->annotations;
+  if (!notes) return add_schema(w, path, json, length, out_root);
+  char *gbnf;
+  size_t gbnf_length;
+  mlx_grammar_t *grammar = NULL;
+  const size_t before = notes->length;
+  mlx_status_t status = mlx_json_schema_to_gbnf_relaxed(path, json, length, notes, &gbnf, &gbnf_length);
+  if (!status) status = mlx_grammar_create(path, gbnf, gbnf_length, &grammar);
+  mlx_grammar_free(grammar);
+  const mlx_code_t code = mlx_status_code(status);
+  if (!status) add_grammar(w, gbnf, gbnf_length, out_root);
+  mlx_free(gbnf);
+  if (code != MLX_UNSUPPORTED && code != MLX_INVALID_INPUT) return status;
+  mlx_status_free(status);
+  if (notes->data) notes->data[notes->length = before] = 0;
+  mlx_text_printf(notes, "%s%s: the whole schema", before ? ", " : "", path);
+  return add_schema(w, path, any, strlen(any), out_root);
 }
 
 // Appends the inside of a character class for one character.
@@ -140,7 +164,8 @@ static mlx_status_t add_value_schema(writer_t *w, const tool_t *tool, yyjson_val
   char *json = copy ? yyjson_mut_val_write(copy, 0, &length) : NULL;
   yyjson_mut_doc_free(doc);
   if (!json) return mlx_error(MLX_OUT_OF_MEMORY, "%s: no memory for the schema", tool->path);
-  mlx_status_t status = add_schema(w, tool->path, json, length, out_root);
+  const char *any = schema == tool->parameters ? "{\"type\": \"object\"}" : "{}";
+  mlx_status_t status = add_tool_schema(w, tool->path, json, length, any, out_root);
   free(json);
   return status;
 }

@@ -160,6 +160,11 @@ static bool fits(const mlx_stepper_t *stepper, int64_t tokens, int64_t wanted) {
   return choose_step(((const engine_stepper_t *)stepper)->variant, tokens, wanted) != NULL;
 }
 
+static int64_t size_of(const mlx_stepper_t *stepper, int64_t tokens, int64_t wanted) {
+  const mlx_step_size_t *size = choose_step(((const engine_stepper_t *)stepper)->variant, tokens, wanted);
+  return size ? size->tokens : 0;
+}
+
 static mlx_status_t check_segment(const engine_stepper_t *s, const mlx_segment_t *segment, int32_t burst) {
   const int64_t end = (int64_t)segment->position + (burst ? burst : segment->count);
   if (segment->slot < 0 || segment->slot >= s->base.slots || segment->position < 0 || segment->count < 1 ||
@@ -393,6 +398,8 @@ static mlx_status_t copy_window_page(mlx_stepper_t *stepper, int32_t from, int32
   return mlx_program_copy(s->program, s->arguments[KV], (size_t)from * bytes, (size_t)to * bytes, bytes);
 }
 
+static void discard(mlx_stepper_t *stepper) { mlx_buffer_discard(cast(stepper)->arguments[KV]); }
+
 mlx_status_t mlx_engine_stepper_create(const mlx_stepper_options_t *o, mlx_stepper_t **out_stepper) {
   const mlx_variant_t *v = o->variant;
   engine_stepper_t *s;
@@ -410,6 +417,7 @@ mlx_status_t mlx_engine_stepper_create(const mlx_stepper_options_t *o, mlx_stepp
                             .whole = o->whole,
                             .burst = v->burst,
                             .fits = fits,
+                            .size = v->step_count > 1 ? size_of : NULL,
                             .window = v->window,
                             .window_pages = o->window_pages,
                             .states = o->states,
@@ -423,7 +431,8 @@ mlx_status_t mlx_engine_stepper_create(const mlx_stepper_options_t *o, mlx_stepp
                             .read_logits = read_logits,
                             .read_hidden = read_hidden,
                             .copy_page = copy_page,
-                            .copy_window_page = copy_window_page};
+                            .copy_window_page = copy_window_page,
+                            .discard = mlx_device_kind(o->device) == MLX_DEVICE_CPU ? discard : NULL};
   s->device = o->device;
   s->program = o->program;
   s->variant = v;

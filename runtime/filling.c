@@ -116,27 +116,51 @@ static int compare_turn(const void *left, const void *right) {
   return a->arrival < b->arrival ? -1 : 1;
 }
 
+// Adds the requests in their order: decodes, then prompts, or prompts first.
+static mlx_status_t add_requests(mlx_scheduler_t *s, mlx_request_t *const *turns, size_t count,
+                                 bool prompts_first) {
+  for (int pass = 0; pass < 2; ++pass) {
+    for (size_t i = 0; i < count; ++i) {
+      if (!s->stepper->ragged && s->segment_count) return NULL;
+      if (s->stepper->ragged ? mlx_scheduler_is_decode(turns[i]) == ((pass == 0) != prompts_first)
+                             : pass == 0)
+        MLX_TRY(add_request(s, turns[i]));
+    }
+  }
+  return NULL;
+}
+
+// The most prompt tokens of the step.
+static int64_t prompt_limit(mlx_scheduler_t *s, mlx_request_t *const *turns, size_t count) {
+  int64_t running = 0;
+  bool began = false, prompts = false;
+  for (size_t i = 0; i < count; ++i) {
+    const bool decode = mlx_scheduler_is_decode(turns[i]), feeds = mlx_scheduler_can_feed(s, turns[i]);
+    began |= decode || turns[i]->count > turns[i]->prompt_count;
+    running += decode && feeds;
+    prompts |= !decode && feeds;
+  }
+  if (!began) return INT64_MAX;
+  if (!prompts || !running || s->stepper->whole) return s->options.max_prompt_chunk;
+  return mlx_prefill_budget_tokens(&s->budget, running, s->options.max_prompt_chunk);
+}
+
 mlx_status_t mlx_scheduler_fill_step(mlx_scheduler_t *s) {
   const bool prompts_first = s->starved;
   const size_t count = s->running.count;
   mlx_request_t **turns;
-  bool decodes = false;
   s->starved = false;
   if (!count) return NULL;
   MLX_TRY(mlx_alloc(count, sizeof *turns, &turns));
   memcpy(turns, s->running.items, count * sizeof *turns);
   qsort(turns, count, sizeof *turns, compare_turn);
-  for (size_t i = 0; i < count; ++i)
-    decodes |= turns[i]->count > turns[i]->prompt_count || mlx_scheduler_is_decode(turns[i]);
-  s->prompt_left = decodes ? s->options.max_prompt_chunk : INT64_MAX;
-  mlx_status_t status = NULL;
-  for (int pass = 0; pass < 2; ++pass) {
-    for (size_t i = 0; i < count && !status; ++i) {
-      if (!s->stepper->ragged && s->segment_count) break;
-      if (s->stepper->ragged ? mlx_scheduler_is_decode(turns[i]) == ((pass == 0) != prompts_first)
-                             : pass == 0)
-        status = add_request(s, turns[i]);
-    }
+  s->prompt_left = prompt_limit(s, turns, count);
+  const bool withheld = !s->prompt_left;
+  mlx_status_t status = add_requests(s, turns, count, prompts_first);
+  if (!status && withheld && !s->segment_count) {  // no decode could be fed: their masks are late
+    s->prompt_left = s->options.max_prompt_chunk;
+    for (size_t i = 0; i < count && !status && (s->stepper->ragged || !s->segment_count); ++i)
+      if (!mlx_scheduler_is_decode(turns[i])) status = add_request(s, turns[i]);
   }
   mlx_free(turns);
   return status;

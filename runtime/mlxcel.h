@@ -481,6 +481,9 @@ typedef struct mlx_scheduler_options {
   // Most prompt tokens of a step that also generates tokens for other requests. It limits how long a new
   // prompt delays them. 0: a default for the device, 256 on a GPU.
   int64_t max_prompt_chunk;
+  // Share of the time that prompts may take while other requests generate, above 0 and at most 1. Requests
+  // that generate keep the rest of their speed. 0: the default, 2/3; 1: no limit but max_prompt_chunk.
+  double prefill_share;
   bool share_prefixes;   // requests whose tokens begin alike share the KV pages of that prefix
   bool count_near_ties;  // fill in mlx_scheduler_stats_t.near_ties; costs the log-probabilities of each token
 } mlx_scheduler_options_t;
@@ -505,6 +508,11 @@ mlx_status_t mlx_scheduler_submit(mlx_scheduler_t *scheduler, const int32_t *ids
 mlx_status_t mlx_scheduler_step(mlx_scheduler_t *scheduler, bool *out_idle) MLX_MUST_USE;
 // Steps until no request is left to run. Stops at the first step that fails.
 mlx_status_t mlx_scheduler_run(mlx_scheduler_t *scheduler) MLX_MUST_USE;
+
+// While no request is left: gives the memory of the KV pool back to the system, on a CPU. Prefixes that were
+// kept for later requests are lost. Returns false, and changes nothing, on a GPU, or while sequences have
+// pages.
+bool mlx_scheduler_trim(mlx_scheduler_t *scheduler);
 
 // Ends the request with what it has generated. The next step calls on_done. Does nothing if it is done.
 void mlx_request_cancel(mlx_request_t *request);

@@ -90,6 +90,16 @@ mlx_status_t mlx_scheduler_run(mlx_scheduler_t *scheduler) {
   return NULL;
 }
 
+bool mlx_scheduler_trim(mlx_scheduler_t *s) {
+  mlx_pool_t *pool = s->pages.pool;
+  const int64_t used = mlx_pool_counts(pool).used + mlx_pool_window_counts(pool).used;
+  if (!s->stepper->discard || s->flight_count || s->running.count || s->waiting.count || used) return false;
+  mlx_pool_forget(pool);
+  if (mlx_pool_state_counts(pool).used) return false;  // of a session without pages
+  s->stepper->discard(s->stepper);
+  return true;
+}
+
 mlx_scheduler_stats_t mlx_scheduler_stats(const mlx_scheduler_t *s) {
   const mlx_pool_counts_t counts = mlx_pool_counts(s->pages.pool),
                           windows = mlx_pool_window_counts(s->pages.pool);
@@ -221,6 +231,7 @@ void mlx_scheduler_configure(mlx_scheduler_t *s, const mlx_scheduler_options_t *
   if (stepper->whole) s->options.max_batch_tokens = stepper->max_tokens;  // a text is not divided
   s->options.max_running = choose(options->max_running, stepper->slots);
   if (options->max_prompt_chunk <= 0) s->options.max_prompt_chunk = s->prompt_chunk;
+  mlx_prefill_budget_initialize(stepper, options->prefill_share, &s->budget);
   // A recurrent layer needs the state after a shared prefix. Of a window, the pool would have to keep more.
   // In an encoder, keys and values depend on all tokens of the text.
   s->pages.share = options->share_prefixes && !(stepper->states && stepper->window) && !stepper->whole;
@@ -233,6 +244,7 @@ static mlx_status_t fill_scheduler(mlx_scheduler_t *s, const mlx_scheduler_parts
   s->language = parts->language;
   s->stepper = parts->stepper;
   s->prompt_chunk = parts->prompt_chunk;
+  s->now = parts->now ? parts->now : mlx_seconds;
   s->pages = (mlx_request_pages_t){.stepper = parts->stepper, .pool = parts->pool};
   s->positions = choose(parts->language.context, (stepper->pool_pages - 1) * MLX_KV_PAGE);
   s->positions = choose(s->positions, stepper->slot_pages * MLX_KV_PAGE);

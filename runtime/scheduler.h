@@ -12,6 +12,7 @@ typedef struct mlx_scheduler_parts {
   mlx_pool_t *pool;  // has the stepper's pages and slots
   mlx_language_t language;
   int64_t prompt_chunk;  // the default of options.max_prompt_chunk
+  double (*now)(void);   // the clock of the prefill budget, in seconds; NULL: mlx_seconds
 } mlx_scheduler_parts_t;
 // Release with mlx_scheduler_delete.
 mlx_status_t mlx_scheduler_create_on(const mlx_scheduler_parts_t *parts,

@@ -11,6 +11,7 @@
 #ifndef MLXCEL_RUNTIME_SCHEDULER_INTERNAL_H_
 #define MLXCEL_RUNTIME_SCHEDULER_INTERNAL_H_
 
+#include "runtime/prefill_budget.h"
 #include "runtime/request.h"
 #include "runtime/rooms.h"
 #include "runtime/scheduler.h"
@@ -26,6 +27,8 @@ typedef struct mlx_flight {
   size_t count;
   int32_t burst;  // tokens of a burst; 0: a step
   double start;
+  double queued;  // the same on the budget's clock
+  mlx_prefill_note_t note;
 } mlx_flight_t;
 
 struct mlx_scheduler {
@@ -48,6 +51,9 @@ struct mlx_scheduler {
   mlx_request_t **members;  // [max_tokens]
   size_t segment_count;
   int64_t tokens, prompt_left;
+  mlx_prefill_budget_t budget;
+  double (*now)(void);  // its clock
+  double last_read;     // when the last step was read, on this clock
   bool starved;         // the last step had no room for prompts
   float *logits;        // [vocab] scratch; NULL before the first use
   mlx_request_t *last;  // quiet; its logits are in row |last_row| on the device. NULL: none

@@ -101,12 +101,29 @@ static mlx_status_t queue_burst(mlx_scheduler_t *s, bool *out_queued) {
   flight->count = 1;
   flight->burst = (int32_t)size;
   flight->start = mlx_seconds();
+  flight->queued = s->now();
   s->flight_count = 1;
   r->fed += (size_t)size;
   r->pending += (size_t)size;
   ++s->stats.steps;
   *out_queued = true;
   return mlx_request_note_state(r, &s->pages);
+}
+
+// Counts the decodes and the prompt tokens of the step that is queued.
+static void note_budget(mlx_scheduler_t *s, mlx_flight_t *flight) {
+  int64_t running = 0, decodes = 0, prompt = 0;
+  for (size_t i = 0; i < s->running.count; ++i) {
+    const mlx_request_t *r = s->running.items[i];
+    running += mlx_scheduler_is_decode(r) && mlx_scheduler_can_feed(s, r);
+  }
+  for (size_t i = 0; i < s->segment_count; ++i) {
+    const bool decode = mlx_scheduler_is_decode(s->members[i]);
+    decodes += decode;
+    prompt += decode ? 0 : s->segments[i].count;
+  }
+  flight->queued = s->now();
+  mlx_prefill_budget_queue(&s->budget, running, decodes, prompt, &flight->note);
 }
 
 // Notes what the queued step feeds and samples.
@@ -116,6 +133,7 @@ static mlx_status_t note_queued(mlx_scheduler_t *s, mlx_ticket_t *ticket) {
   flight->count = 0;
   flight->burst = 0;
   flight->start = mlx_seconds();
+  note_budget(s, flight);
   ++s->stats.steps;
   for (size_t i = 0; i < s->segment_count; ++i) {
     mlx_request_t *r = s->members[i];
@@ -280,6 +298,13 @@ mlx_status_t mlx_scheduler_read_step(mlx_scheduler_t *s) {
   --s->flight_count;
   MLX_TRY(s->stepper->wait(s->stepper, flight.ticket, &results, &count));
   s->step_seconds = mlx_seconds() - flight.start;
+  // The device computes steps one after the other.
+  const double now = s->now(), begin = flight.queued > s->last_read ? flight.queued : s->last_read;
+  s->last_read = now;
+  if (flight.burst && count)
+    mlx_prefill_budget_measure_burst(&s->budget, (now - begin) / (double)count);
+  else if (!flight.burst)
+    mlx_prefill_budget_measure(&s->budget, &flight.note, now - begin);
   if (flight.burst) return take_burst(s, &flight, results, count);
   if (count < flight.count)
     return mlx_error(MLX_INTERNAL, "a step returned %zu results, expected %zu", count, flight.count);

@@ -63,6 +63,9 @@ typedef struct mlx_stepper {
 
   // True if one step can have |tokens| tokens, of which |wanted| are wanted. NULL: the two limits suffice.
   bool (*fits)(const struct mlx_stepper *stepper, int64_t tokens, int64_t wanted);
+  // Tokens of the function that computes a step of |tokens| tokens, of which |wanted| are wanted; 0: there is
+  // none. Its time does not depend on |tokens|. NULL: one function takes any number, and time for each.
+  int64_t (*size)(const struct mlx_stepper *stepper, int64_t tokens, int64_t wanted);
   // Sets entry |nth| of a slot's page table, for the steps that are queued after this call. Page 0: no token
   // of these steps sees its positions.
   mlx_status_t (*set_page)(struct mlx_stepper *stepper, int32_t slot, int32_t nth, int32_t page);
@@ -93,6 +96,9 @@ typedef struct mlx_stepper {
   // Copies the KV of a page: copy on write. A page table names |to|.
   mlx_status_t (*copy_page)(struct mlx_stepper *stepper, int32_t from, int32_t to);
   mlx_status_t (*copy_window_page)(struct mlx_stepper *stepper, int32_t from, int32_t to);
+  // Gives the memory of the KV pool back to the system, while no step is queued. Its contents are lost.
+  // NULL: the device keeps it.
+  void (*discard)(struct mlx_stepper *stepper);
 } mlx_stepper_t;
 
 #endif  // MLXCEL_RUNTIME_STEPPER_H_

@@ -156,6 +156,12 @@ mlx_status_t mlx_buffer_share(mlx_device_t *device, mlx_shape_t shape, mlx_buffe
   return import(device, memory, size, shape, out_buffer);
 }
 
+bool mlx_buffer_discard(mlx_buffer_t *buffer) {
+  if (buffer->device->kind != MLX_DEVICE_CPU) return false;
+  mlx_memory_discard(buffer->memory);
+  return true;
+}
+
 mlx_status_t mlx_buffer_commit(mlx_buffer_t *buffer, size_t bytes) {
   return mlx_memory_commit(buffer->memory, bytes);
 }

@@ -181,6 +181,9 @@ mlx_status_t mlx_memory_commit_from(mlx_memory_t *memory, size_t from) {
   return mlx_pages_commit(memory->host + from, memory->size - from);
 }
 
+// All of it may be committed: at the end, commit_from leaves |committed| as it is.
+void mlx_memory_discard(mlx_memory_t *memory) { mlx_pages_discard(memory->host, memory->size); }
+
 void mlx_memory_free(mlx_memory_t *memory) {
   if (!memory) return;
   if (memory->device->kind == MLX_DEVICE_CPU) {

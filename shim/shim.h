@@ -115,6 +115,9 @@ mlx_status_t mlx_buffer_reserve(mlx_device_t *device, mlx_shape_t shape,
 mlx_status_t mlx_buffer_commit(mlx_buffer_t *buffer, size_t bytes) MLX_MUST_USE;
 // Commits the last |bytes|. Call it once, before the rest is committed.
 mlx_status_t mlx_buffer_commit_end(mlx_buffer_t *buffer, size_t bytes) MLX_MUST_USE;
+// CPU only: gives the memory of a reserved buffer back to the system, while no call uses it. Its bytes are
+// zero or as before, and stay committed. Returns false on a GPU, where nothing changes.
+bool mlx_buffer_discard(mlx_buffer_t *buffer);
 // A tensor that host and device both access directly: page-locked memory for a GPU. Zeroed.
 mlx_status_t mlx_buffer_share(mlx_device_t *device, mlx_shape_t shape,
                               mlx_buffer_t **out_buffer) MLX_MUST_USE;

@@ -38,7 +38,8 @@ mlx_status_t mlx_memory_share(mlx_device_t *device, size_t size, mlx_memory_t **
 mlx_status_t mlx_memory_commit(mlx_memory_t *memory, size_t bytes) MLX_MUST_USE;
 // Commits the bytes from |from| on. Once, before the rest.
 mlx_status_t mlx_memory_commit_from(mlx_memory_t *memory, size_t from) MLX_MUST_USE;
-void mlx_memory_free(mlx_memory_t *memory);  // NULL is fine
+void mlx_memory_discard(mlx_memory_t *memory);  // CPU: mlx_buffer_discard
+void mlx_memory_free(mlx_memory_t *memory);     // NULL is fine
 
 struct mlx_buffer {
   mlx_device_t *device;  // borrowed

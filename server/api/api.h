@@ -26,8 +26,8 @@ typedef struct mlx_api {
   // |query| is the raw query of the URL. The call is initialized by mlx_api_call_initialize.
   mlx_status_t (*parse)(const char *body, size_t length, const char *query, mlx_api_call_t *inout_call);
   void (*free_details)(void *details);  // NULL is fine
-  // Optional: refuses a call that a model with |context| positions cannot serve.
-  mlx_status_t (*check)(const mlx_api_call_t *call, int64_t context);
+  // Optional: appends what a model with |context| positions limits: "options.num_ctx to 4096".
+  void (*note_context)(const mlx_api_call_t *call, int64_t context, mlx_text_t *note);
   // Optional: writes the answer to a call that only loads the model. Returns false if the call generates.
   bool (*write_load)(const mlx_api_call_t *call, const mlx_answer_t *answer, mlx_text_t *out);
   // The whole answer.

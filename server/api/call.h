@@ -6,6 +6,7 @@
 #define MLXCEL_SERVER_API_CALL_H_
 
 #include "runtime/mlxcel.h"
+#include "server/api/stored_responses.h"
 
 #define MLX_MAX_N 128         // answers for each prompt
 #define MLX_MAX_PROMPTS 1024  // prompts of one completion
@@ -79,6 +80,7 @@ typedef struct mlx_api_call {
   char **stops;
   size_t stop_count;
   int64_t n;         // answers for each prompt, at least 1
+  int64_t best;      // write only so many of them: those with the highest mean log-probability; 0: all
   int64_t logprobs;  // -1: none; N: of each token and of the N most likely
   bool ignore_eos;
   bool echo;         // the answer begins with the prompt; with log-probabilities, also those of its tokens
@@ -93,7 +95,8 @@ typedef struct mlx_api_call {
 
   // Output
   bool stream;
-  void *details;  // what only the api needs (echo, include_usage, ...); released by the api
+  mlx_stored_responses_t *stored;  // borrowed; NULL: nothing is stored
+  void *details;                   // what only the api needs (echo, include_usage, ...); released by the api
 } mlx_api_call_t;
 
 // A call with the defaults of all APIs: llama.cpp's sampling, a random seed, n 1, no logprobs, no limit.

@@ -222,7 +222,9 @@ static void put_settings(mlx_json_writer_t *json, const mlx_api_call_t *call) {
                  {"dry_multiplier", s->dry_multiplier},
                  {"dry_base", s->dry_base},
                  {"mirostat_tau", s->mirostat_tau},
-                 {"mirostat_eta", s->mirostat_eta}};
+                 {"mirostat_eta", s->mirostat_eta},
+                 {"adaptive_target", -1},  // llama.cpp's values of a sampler that is off
+                 {"adaptive_decay", 0.9}};
   mlx_json_begin_object(json, "generation_settings", MLX_JSON_ONE_LINE);
   mlx_json_put_uint(json, "seed", s->seed);
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i)

@@ -269,11 +269,9 @@ static mlx_status_t parse_generate(const char *body, size_t length, const char *
   return mlx_fields_read(body, length, sizeof(details_t), read_generate, call);
 }
 
-static mlx_status_t check(const mlx_api_call_t *call, int64_t context) {
+static void note_context(const mlx_api_call_t *call, int64_t context, mlx_text_t *note) {
   const int64_t wanted = ((const details_t *)call->details)->context;
-  if (wanted <= context) return NULL;
-  return mlx_error(MLX_INVALID_INPUT, "options.num_ctx: %lld is more than the context of %lld",
-                   (long long)wanted, (long long)context);
+  if (wanted > context) mlx_text_printf(note, "options.num_ctx to %lld", (long long)context);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -498,7 +496,7 @@ static void free_details(void *details) { mlx_free(details); }
    .fields = list,                         \
    .parse = parser,                        \
    .free_details = free_details,           \
-   .check = check,                         \
+   .note_context = note_context,           \
    .write_load = write_load,               \
    .write = write_answer,                  \
    .stream_size = sizeof(ollama_stream_t), \

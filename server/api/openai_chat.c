@@ -30,8 +30,8 @@ static const mlx_field_t fields[] = {
     MLX_READ("continue_final_message"),
     MLX_READ("modalities"),
     MLX_IGNORE("prediction", "it changes the speed only, not the answer"),
-    MLX_REFUSE("functions", "use tools"),
-    MLX_REFUSE("function_call", "use tool_choice"),
+    MLX_READ("functions"),
+    MLX_READ("function_call"),
     MLX_REFUSE_VALUE("audio", "this server reads and writes text only"),
     MLX_REFUSE_VALUE("web_search_options", "give the model a search tool"),
     MLX_REFUSE_VALUE("moderation", "leave it out"),
@@ -46,6 +46,7 @@ static const mlx_field_t fields[] = {
 typedef struct chat_details {
   bool include_usage;   // stream_options.include_usage
   bool hide_reasoning;  // include_reasoning is false
+  bool has_functions;   // the older form of tools: the answer has function_call
 } chat_details_t;
 
 // ----------------------------------------------------------------------------------------------------------
@@ -146,23 +147,37 @@ static mlx_status_t check_modalities(const mlx_place_t *root) {
   return NULL;
 }
 
+static mlx_status_t read_tools(const mlx_place_t *root, mlx_api_call_t *call, chat_details_t *details) {
+  const mlx_place_t tools = mlx_place_key(root, "tools"), choice = mlx_place_key(root, "tool_choice");
+  const mlx_place_t functions = mlx_place_key(root, "functions");
+  const mlx_place_t function_call = mlx_place_key(root, "function_call");
+  bool parallel = true;
+  MLX_TRY(mlx_openai_read_tools(&tools, MLX_TOOL_NESTED, NULL, call));
+  MLX_TRY(mlx_openai_read_tool_choice(&choice, MLX_TOOL_NESTED, call));
+  MLX_TRY(mlx_field_bool(root, "parallel_tool_calls", &parallel));
+  call->one_tool_call = !parallel;
+  if (!functions.value && !function_call.value) return NULL;
+  if (call->tools || choice.value)
+    return mlx_field_error(functions.value ? &functions : &function_call, MLX_INVALID_INPUT,
+                           "not possible together with tools");
+  MLX_TRY(mlx_openai_read_tools(&functions, MLX_TOOL_FLAT, NULL, call));
+  MLX_TRY(mlx_openai_read_function_call(&function_call, call));
+  call->one_tool_call = details->has_functions = call->tools != NULL;
+  return NULL;
+}
+
 static mlx_status_t read_chat(const mlx_place_t *root, mlx_api_call_t *call) {
   chat_details_t *details = call->details;
   static const char *const limits[] = {"max_completion_tokens", "max_tokens", "n_predict", NULL};
-  bool parallel = true;
   MLX_TRY(mlx_fields_check(root, fields, false));
   MLX_TRY(mlx_openai_read_generation(root, call, &details->include_usage));
   MLX_TRY(mlx_openai_read_max_tokens(root, limits, 1, call));
   MLX_TRY(mlx_field_int(root, "n", 1, MLX_MAX_N, &call->n));
   MLX_TRY(read_logprobs(root, call));
-  const mlx_place_t messages = mlx_place_key(root, "messages"), tools = mlx_place_key(root, "tools");
-  const mlx_place_t choice = mlx_place_key(root, "tool_choice");
+  const mlx_place_t messages = mlx_place_key(root, "messages");
   const mlx_place_t format = mlx_place_key(root, "response_format");
   MLX_TRY(mlx_openai_read_messages(&messages, call));
-  MLX_TRY(mlx_openai_read_tools(&tools, MLX_TOOL_NESTED, NULL, call));
-  MLX_TRY(mlx_openai_read_tool_choice(&choice, MLX_TOOL_NESTED, call));
-  MLX_TRY(mlx_field_bool(root, "parallel_tool_calls", &parallel));
-  call->one_tool_call = !parallel;
+  MLX_TRY(read_tools(root, call, details));
   MLX_TRY(mlx_openai_read_format(&format, false, call));
   MLX_TRY(read_thinking(root, call, &details->hide_reasoning));
   MLX_TRY(check_modalities(root));
@@ -190,6 +205,22 @@ static void put_logprobs(mlx_json_writer_t *json, const mlx_answer_token_t *toke
   mlx_json_end(json);
 }
 
+// "tool_calls" becomes "function_call" for a client that sent functions.
+static const char *finish_reason(const mlx_api_call_t *call, mlx_finish_reason_t finish, bool has_tools) {
+  const char *reason = mlx_openai_finish_reason(finish, has_tools);
+  const bool is_call =
+      ((const chat_details_t *)call->details)->has_functions && !strcmp(reason, "tool_calls");
+  return is_call ? "function_call" : reason;
+}
+
+static void put_function_call(mlx_json_writer_t *json, const mlx_tool_call_t *tool) {
+  mlx_json_begin_object(json, "function_call", MLX_JSON_COMPACT);
+  mlx_json_put_text(json, "name", tool->name);
+  mlx_json_put_bytes(json, "arguments", tool->arguments.data ? tool->arguments.data : "",
+                     tool->arguments.length);
+  mlx_json_end(json);
+}
+
 static void put_choice(mlx_json_writer_t *json, const mlx_api_call_t *call, const mlx_answer_choice_t *choice,
                        size_t index) {
   const chat_details_t *details = call->details;
@@ -201,14 +232,17 @@ static void put_choice(mlx_json_writer_t *json, const mlx_api_call_t *call, cons
   mlx_json_put_null(json, "refusal");
   if (choice->reasoning.length && !details->hide_reasoning)
     put_reasoning(json, choice->reasoning.data, choice->reasoning.length);
-  if (choice->tool_count) mlx_answer_put_tool_calls(json, choice);
+  if (choice->tool_count && details->has_functions)
+    put_function_call(json, &choice->tools[0]);
+  else if (choice->tool_count)
+    mlx_answer_put_tool_calls(json, choice);
   mlx_json_end(json);
   if (call->logprobs >= 0)
     put_logprobs(json, choice->tokens, choice->token_count);
   else
     mlx_json_put_null(json, "logprobs");
   mlx_token_fields_put_ids(json, call, choice->ids, choice->id_count);
-  mlx_json_put_text(json, "finish_reason", mlx_openai_finish_reason(choice->finish, choice->tool_count));
+  mlx_json_put_text(json, "finish_reason", finish_reason(call, choice->finish, choice->tool_count));
   mlx_json_end(json);
 }
 
@@ -279,10 +313,28 @@ static void put_text(const chat_stream_t *writer, const mlx_event_t *event, mlx_
   end_delta(writer, event, &json);
 }
 
+// The member "function" of a call, or "function_call".
+static void put_function(mlx_json_writer_t *json, const char *key, const mlx_event_t *event) {
+  mlx_json_begin_object(json, key, MLX_JSON_COMPACT);
+  if (event->kind == MLX_EVENT_TOOL_BEGIN) {
+    mlx_json_put_text(json, "name", event->name);
+    mlx_json_put_text(json, "arguments", "");
+  } else {
+    mlx_json_put_bytes(json, "arguments", event->text, event->length);
+  }
+  mlx_json_end(json);
+}
+
 static void put_tool(const chat_stream_t *writer, const mlx_event_t *event, mlx_text_t *out) {
+  const chat_details_t *details = writer->call->details;
   mlx_json_writer_t json = {.out = out};
   if (event->kind == MLX_EVENT_TOOL_ARGUMENTS && !event->length) return;
   begin_delta(writer, event->choice, &json);
+  if (details->has_functions) {
+    put_function(&json, "function_call", event);
+    end_delta(writer, NULL, &json);
+    return;
+  }
   mlx_json_begin_list(&json, "tool_calls", MLX_JSON_COMPACT);
   mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
   mlx_json_put_uint(&json, "index", event->tool);
@@ -290,14 +342,7 @@ static void put_tool(const chat_stream_t *writer, const mlx_event_t *event, mlx_
     mlx_json_put_text(&json, "id", event->id);
     mlx_json_put_text(&json, "type", "function");
   }
-  mlx_json_begin_object(&json, "function", MLX_JSON_COMPACT);
-  if (event->kind == MLX_EVENT_TOOL_BEGIN) {
-    mlx_json_put_text(&json, "name", event->name);
-    mlx_json_put_text(&json, "arguments", "");
-  } else {
-    mlx_json_put_bytes(&json, "arguments", event->text, event->length);
-  }
-  mlx_json_end(&json);
+  put_function(&json, "function", event);
   mlx_json_end(&json);
   mlx_json_end(&json);
   end_delta(writer, NULL, &json);
@@ -308,7 +353,7 @@ static mlx_status_t finish_choice(chat_stream_t *writer, const mlx_event_t *even
   const mlx_openai_end_t end = {.choice = event->choice,
                                 .key = "delta",
                                 .content = "{}",
-                                .reason = mlx_openai_finish_reason(event->finish, has_tools),
+                                .reason = finish_reason(writer->call, event->finish, has_tools),
                                 .ids = event->ids,
                                 .id_count = event->id_count};
   return mlx_openai_finish_choice(&writer->chunks, &end, out);

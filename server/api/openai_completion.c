@@ -40,11 +40,17 @@ static mlx_status_t read_counts(const mlx_place_t *root, mlx_api_call_t *call) {
   MLX_TRY(mlx_field_int(root, "n", 1, MLX_MAX_N, &call->n));
   int64_t best_of = call->n;
   MLX_TRY(mlx_field_int(root, "best_of", 1, MLX_MAX_N, &best_of));
-  if (best_of != call->n)
-    return mlx_status_hint(mlx_field_error(&best, MLX_UNSUPPORTED, "only supported if it equals n"),
-                           "use n, and choose in the client");
+  if (best_of < call->n)
+    return mlx_field_error(&best, MLX_INVALID_INPUT, "expected at least n, which is %lld",
+                           (long long)call->n);
+  if (best_of > call->n && call->stream)
+    return mlx_field_error(&best, MLX_INVALID_INPUT, "more than n is not possible with stream");
+  if (best_of > call->n) call->best = call->n;
+  call->n = best_of;
   if ((size_t)call->n * call->prompt_count > MAX_CHOICES)
-    return mlx_field_error(&n, MLX_INVALID_INPUT, "n times the number of prompts is over %d", MAX_CHOICES);
+    return mlx_field_error(call->best ? &best : &n, MLX_INVALID_INPUT,
+                           "%s times the number of prompts is over %d", call->best ? "best_of" : "n",
+                           MAX_CHOICES);
   return NULL;
 }
 
@@ -155,7 +161,7 @@ static void put_logprobs(mlx_json_writer_t *json, const mlx_api_call_t *call,
 // Whole answers
 
 static void put_choice(mlx_json_writer_t *json, const mlx_api_call_t *call, const mlx_answer_choice_t *choice,
-                       size_t index) {
+                       size_t index, size_t prompt) {
   mlx_text_t text = {0};
   size_t offset = 0;
   mlx_text_append(&text, choice->reasoning.data ? choice->reasoning.data : "", choice->reasoning.length);
@@ -171,15 +177,43 @@ static void put_choice(mlx_json_writer_t *json, const mlx_api_call_t *call, cons
     mlx_json_put_null(json, "logprobs");
   mlx_text_clear(&text);
   mlx_token_fields_put_ids(json, call, choice->ids, choice->id_count);
-  mlx_token_fields_put_prompt(json, call, choice, index / (size_t)call->n);
+  mlx_token_fields_put_prompt(json, call, choice, prompt);
   mlx_json_put_text(json, "finish_reason", mlx_openai_finish_reason(choice->finish, false));
   mlx_json_end(json);
 }
 
+// The place of a choice among the |count| choices of its prompt, the most likely first. Equal ones keep their
+// order.
+static size_t rank_of(const mlx_answer_choice_t *choices, size_t count, size_t index) {
+  const double own = choices[index].mean_logprob;
+  size_t rank = 0;
+  for (size_t i = 0; i < count; ++i)
+    rank += choices[i].mean_logprob > own || (choices[i].mean_logprob == own && i < index);
+  return rank;
+}
+
+// The best choices of a prompt, the most likely first.
+static void put_best(mlx_json_writer_t *json, const mlx_api_call_t *call, const mlx_answer_choice_t *choices,
+                     size_t count, size_t prompt) {
+  const size_t best = (size_t)call->best;
+  for (size_t rank = 0; rank < best; ++rank) {
+    for (size_t i = 0; i < count; ++i) {
+      if (rank_of(choices, count, i) == rank)
+        put_choice(json, call, &choices[i], prompt * best + rank, prompt);
+    }
+  }
+}
+
 static mlx_status_t write_answer(const mlx_api_call_t *call, const mlx_answer_t *answer, mlx_text_t *out) {
+  const size_t n = (size_t)call->n;
   mlx_json_writer_t json = {.out = out};
   mlx_openai_put_head(&json, answer, "cmpl", "text_completion");
-  for (size_t i = 0; i < answer->choice_count; ++i) put_choice(&json, call, &answer->choices[i], i);
+  for (size_t i = 0; i < answer->choice_count; i += n) {
+    const size_t count = answer->choice_count - i < n ? answer->choice_count - i : n;
+    if (call->best) put_best(&json, call, answer->choices + i, count, i / n);
+    for (size_t k = 0; k < count && !call->best; ++k)
+      put_choice(&json, call, &answer->choices[i + k], i + k, i / n);
+  }
   mlx_openai_put_tail(&json, answer);
   return mlx_text_finish(out);
 }

@@ -17,7 +17,7 @@ typedef enum mlx_tool_form { MLX_TOOL_NESTED, MLX_TOOL_FLAT } mlx_tool_form_t;
       MLX_READ("guided_choice"), MLX_READ("guided_regex"), MLX_READ("structured_outputs"),               \
       MLX_READ("skip_special_tokens"), MLX_READ("parse_special"),                                        \
       MLX_IGNORE("user", "the server has no accounts"), MLX_IGNORE("metadata", "nothing is stored"),     \
-      MLX_IGNORE("store", "nothing is stored"), MLX_IGNORE("service_tier", "there is one tier"),         \
+      MLX_IGNORE("store", "only responses are stored"), MLX_IGNORE("service_tier", "there is one tier"), \
       MLX_IGNORE("safety_identifier", "the server has no accounts"),                                     \
       MLX_IGNORE("prompt_cache_key", "equal prefixes are always shared"),                                \
       MLX_IGNORE("prompt_cache_retention", "equal prefixes are always shared"),                          \
@@ -81,6 +81,9 @@ mlx_status_t mlx_openai_read_tools(const mlx_place_t *tools, mlx_tool_form_t for
 // After the tools: "auto", "none", "required" or a function by its name, which must be one of the tools.
 mlx_status_t mlx_openai_read_tool_choice(const mlx_place_t *choice, mlx_tool_form_t form,
                                          mlx_api_call_t *call) MLX_MUST_USE;
+
+// After the functions, the older form of tools: "auto", "none" or {"name": ...}.
+mlx_status_t mlx_openai_read_function_call(const mlx_place_t *choice, mlx_api_call_t *call) MLX_MUST_USE;
 
 // Variables of the chat template. chat_template_kwargs take precedence over all others.
 typedef struct mlx_openai_variables {

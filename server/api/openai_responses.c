@@ -20,11 +20,12 @@ static const mlx_field_t fields[] = {
     MLX_READ("top_logprobs"),
     MLX_READ("truncation"),
     MLX_READ("chat_template_kwargs"),
-    MLX_IGNORE("client_metadata", "nothing is stored"),
+    MLX_READ("store"),
+    MLX_READ("previous_response_id"),
+    MLX_IGNORE("client_metadata", "it does not change the answer"),
     MLX_IGNORE("max_tool_calls", "it limits tools that the server runs, and there are none"),
-    MLX_REFUSE("previous_response_id", "nothing is stored: send the whole conversation as input"),
-    MLX_REFUSE("conversation", "nothing is stored: send the whole conversation as input"),
-    MLX_REFUSE("prompt", "nothing is stored: send the prompt as input"),
+    MLX_REFUSE("conversation", "use previous_response_id, or send the whole conversation as input"),
+    MLX_REFUSE("prompt", "prompts are not stored: send the prompt as input"),
     MLX_REFUSE_VALUE("background", "stream the response"),
     MLX_REFUSE_VALUE("context_management", "prompts are never changed: shorten the input in the client"),
     MLX_REFUSE_VALUE("moderation", "leave it out"),
@@ -65,6 +66,8 @@ static void free_details(void *pointer) {
   mlx_free(details->text_format);
   mlx_free(details->verbosity);
   mlx_free(details->effort);
+  mlx_free(details->previous);
+  mlx_text_clear(&details->items);
   mlx_free(details);
 }
 
@@ -162,6 +165,74 @@ static mlx_status_t check_truncation(const mlx_place_t *root) {
                          "prompts are never truncated: use disabled");
 }
 
+// ----------------------------------------------------------------------------------------------------------
+// Stored responses
+
+// The items of the response that this one continues; "" without one.
+static mlx_status_t find_history(const mlx_place_t *root, mlx_api_call_t *call, mlx_text_t *items) {
+  mlx_responses_details_t *details = call->details;
+  const mlx_place_t place = mlx_place_key(root, "previous_response_id");
+  mlx_stored_response_t previous;
+  const char *id = NULL;
+  bool found;
+  MLX_TRY(mlx_field_text(root, "previous_response_id", &id));
+  if (!id) return NULL;
+  MLX_TRY(keep_json(root, "previous_response_id", &details->previous));
+  MLX_TRY(mlx_stored_responses_find(call->stored, id, &previous, &found));
+  if (!found)
+    return mlx_status_hint(mlx_field_error(&place, MLX_INVALID_INPUT, "there is no response '%.64s'", id),
+                           "send the whole conversation as input: the server keeps the last responses only");
+  mlx_text_append(items, previous.input.data, previous.input.length);
+  if (previous.output.length) {
+    mlx_text_puts(items, ",");
+    mlx_text_append(items, previous.output.data, previous.output.length);
+  }
+  mlx_stored_response_clear(&previous);
+  return mlx_text_finish(items);
+}
+
+// Reads the items of earlier responses and of |root|, and notes them if the response is stored.
+static mlx_status_t read_all_items(const mlx_place_t *root, const mlx_text_t *items, const char *instructions,
+                                   mlx_api_call_t *call) {
+  mlx_responses_details_t *details = call->details;
+  const mlx_place_t input = mlx_place_key(root, "input");
+  mlx_text_t list = {0};
+  mlx_place_t history = {0};
+  yyjson_doc *doc = NULL;
+  mlx_status_t status = NULL;
+  if (items->length) {
+    mlx_text_puts(&list, "[");
+    mlx_text_append(&list, items->data, items->length);
+    mlx_text_puts(&list, "]");
+    status = mlx_text_finish(&list);
+    if (!status) doc = yyjson_read(list.data, list.length, 0);
+    if (!status && !doc) status = mlx_error(MLX_INTERNAL, "a stored response is not JSON");
+    history.value = yyjson_doc_get_root(doc);
+  }
+  if (!status) status = mlx_responses_read_input(&history, &input, instructions, call);
+  if (!status && details->store) {
+    if (items->length) mlx_text_append(&details->items, items->data, items->length);
+    status = mlx_responses_put_input(&input, &details->items);
+  }
+  yyjson_doc_free(doc);
+  mlx_text_clear(&list);
+  return status;
+}
+
+static mlx_status_t read_input(const mlx_place_t *root, const char *instructions, mlx_api_call_t *call) {
+  mlx_responses_details_t *details = call->details;
+  mlx_text_t items = {0};
+  bool store = true;
+  MLX_TRY(mlx_field_bool(root, "store", &store));
+  details->store = store && call->stored;
+  mlx_status_t status = find_history(root, call, &items);
+  if (!status) status = read_all_items(root, &items, instructions, call);
+  mlx_text_clear(&items);
+  return status;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+
 static mlx_status_t read_response(const mlx_place_t *root, mlx_api_call_t *call) {
   mlx_responses_details_t *details = call->details;
   static const char *const limits[] = {"max_output_tokens", NULL};
@@ -173,8 +244,8 @@ static mlx_status_t read_response(const mlx_place_t *root, mlx_api_call_t *call)
   MLX_TRY(mlx_openai_read_max_tokens(root, limits, 1, call));
   MLX_TRY(mlx_field_text(root, "instructions", &instructions));
   MLX_TRY(keep_json(root, "instructions", &details->instructions));
-  const mlx_place_t input = mlx_place_key(root, "input"), metadata = mlx_place_key(root, "metadata");
-  MLX_TRY(mlx_responses_read_input(&input, instructions, call));
+  const mlx_place_t metadata = mlx_place_key(root, "metadata");
+  MLX_TRY(read_input(root, instructions, call));
   MLX_TRY(read_tools(root, call, details));
   MLX_TRY(read_text(root, &variables, call, details));
   MLX_TRY(read_reasoning(root, &variables, details));

@@ -7,13 +7,21 @@
 
 // mlx_api_call_t.details of a response. JSON texts of the request that the response repeats; NULL: not given.
 typedef struct mlx_responses_details {
-  char *instructions, *metadata, *tools, *tool_choice, *text_format, *verbosity, *effort;
+  char *instructions, *metadata, *tools, *tool_choice, *text_format, *verbosity, *effort, *previous;
+  mlx_text_t items;  // JSON objects of the input and of earlier responses, with commas; only if |store|
+  bool store;        // keep the response in call->stored
   bool has_summary;  // reasoning.summary: reasoning is sent as a summary instead of as content
 } mlx_responses_details_t;
 
-// Input items as call->messages. |instructions| is the first system message; NULL: none.
-mlx_status_t mlx_responses_read_input(const mlx_place_t *input, const char *instructions,
-                                      mlx_api_call_t *call) MLX_MUST_USE;
+// Input items as call->messages. |instructions| is the first system message; NULL: none. |history| is the
+// list of items before them; its value may be NULL.
+mlx_status_t mlx_responses_read_input(const mlx_place_t *history, const mlx_place_t *input,
+                                      const char *instructions, mlx_api_call_t *call) MLX_MUST_USE;
+// Appends the input's items as JSON objects, separated by commas, to |items|. Texts become lists of parts.
+mlx_status_t mlx_responses_put_input(const mlx_place_t *input, mlx_text_t *items) MLX_MUST_USE;
+// After a response: stores it, if the call asks for that. |items| is the JSON of its output; NULL: none.
+mlx_status_t mlx_responses_store(const mlx_api_call_t *call, const mlx_answer_t *answer, const char *status,
+                                 const char *items) MLX_MUST_USE;
 
 typedef enum mlx_responses_item_kind {
   MLX_RESPONSES_NONE,

@@ -112,32 +112,85 @@ static mlx_status_t read_item(reader_t *reader, const mlx_place_t *item) {
   mlx_status_t status = mlx_field_error(&place, MLX_UNSUPPORTED, "'%.64s' is not supported", type);
   return strcmp(type, "item_reference")
              ? mlx_status_hint(status, "use message, function_call, function_call_output or reasoning")
-             : mlx_status_hint(status, "nothing is stored: send the item itself");
+             : mlx_status_hint(status, "items have no references: send the item itself");
+}
+
+static mlx_status_t read_list(reader_t *reader, const mlx_place_t *list) {
+  size_t index, max;
+  yyjson_val *value;
+  yyjson_arr_foreach(list->value, index, max, value) {
+    const mlx_place_t item = mlx_place_item(list, index, value);
+    MLX_TRY(read_item(reader, &item));
+  }
+  return NULL;
 }
 
 static mlx_status_t read_items(reader_t *reader, const mlx_place_t *input) {
-  size_t index, max;
-  yyjson_val *value;
   if (yyjson_is_str(input->value)) return add_user(reader, "user", NULL, input);
   if (!yyjson_is_arr(input->value)) return mlx_field_expected(input, "a string or a list of items");
   if (!yyjson_arr_size(input->value))
     return mlx_field_error(input, MLX_INVALID_INPUT, "expected at least one item");
-  yyjson_arr_foreach(input->value, index, max, value) {
-    const mlx_place_t item = mlx_place_item(input, index, value);
-    MLX_TRY(read_item(reader, &item));
-  }
+  MLX_TRY(read_list(reader, input));
   return flush_all(reader);
 }
 
-mlx_status_t mlx_responses_read_input(const mlx_place_t *input, const char *instructions,
-                                      mlx_api_call_t *call) {
+mlx_status_t mlx_responses_read_input(const mlx_place_t *history, const mlx_place_t *input,
+                                      const char *instructions, mlx_api_call_t *call) {
   reader_t reader = {0};
   if (instructions) mlx_text_puts(&reader.system.content, instructions);
   mlx_status_t status = mlx_text_finish(&reader.system.content);
+  if (!status && history->value) status = read_list(&reader, history);
   if (!status) status = read_items(&reader, input);
   if (!status) status = mlx_messages_finish(&reader.list, call);
   mlx_text_clear(&reader.list);
   mlx_message_clear(&reader.system);
   mlx_message_clear(&reader.assistant);
   return status;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Items as they are stored
+
+static void put_parts(mlx_json_writer_t *json, const char *role, yyjson_val *text) {
+  mlx_json_begin_list(json, "content", MLX_JSON_COMPACT);
+  mlx_json_begin_object(json, NULL, MLX_JSON_COMPACT);
+  mlx_json_put_text(json, "type", strcmp(role, "assistant") ? "input_text" : "output_text");
+  mlx_json_put_bytes(json, "text", yyjson_get_str(text), yyjson_get_len(text));
+  if (!strcmp(role, "assistant")) {
+    mlx_json_begin_list(json, "annotations", MLX_JSON_COMPACT);
+    mlx_json_end(json);
+  }
+  mlx_json_end(json);
+  mlx_json_end(json);
+}
+
+// A message whose content is a text.
+static void put_text_message(const char *role, yyjson_val *text, mlx_text_t *items) {
+  mlx_json_writer_t json = {.out = items};
+  mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+  mlx_json_put_text(&json, "type", "message");
+  mlx_json_put_text(&json, "role", role);
+  put_parts(&json, role, text);
+  mlx_json_put_text(&json, "status", "completed");
+  mlx_json_end(&json);
+}
+
+mlx_status_t mlx_responses_put_input(const mlx_place_t *input, mlx_text_t *items) {
+  size_t index, max;
+  yyjson_val *item;
+  if (items->length) mlx_text_puts(items, ",");
+  if (yyjson_is_str(input->value)) {
+    put_text_message("user", input->value, items);
+    return mlx_text_finish(items);
+  }
+  yyjson_arr_foreach(input->value, index, max, item) {
+    yyjson_val *content = yyjson_obj_get(item, "content");
+    const char *role = yyjson_get_str(yyjson_obj_get(item, "role"));
+    if (index) mlx_text_puts(items, ",");
+    if (role && yyjson_is_str(content))
+      put_text_message(role, content, items);
+    else
+      MLX_TRY(mlx_json_put(item, items));
+  }
+  return mlx_text_finish(items);
 }

@@ -1,4 +1,5 @@
 // The response object and its output items.
+#include <stdio.h>
 #include <string.h>
 
 #include "server/api/openai_answer.h"
@@ -141,9 +142,9 @@ static void put_request(mlx_json_writer_t *json, const mlx_api_call_t *call) {
   mlx_json_put_text(json, "summary", d->has_summary ? "detailed" : NULL);
   mlx_json_end(json);
   mlx_json_put_text(json, "truncation", "disabled");
-  mlx_json_put_bool(json, "store", false);
+  mlx_json_put_bool(json, "store", d->store);
   mlx_json_put_bool(json, "background", false);
-  mlx_json_put_null(json, "previous_response_id");
+  put_given(json, "previous_response_id", d->previous, "null");
   mlx_json_put_text(json, "service_tier", "default");
   mlx_json_put_null(json, "user");
 }
@@ -175,6 +176,25 @@ void mlx_responses_put(mlx_json_writer_t *json, const char *key, const mlx_api_c
     mlx_json_put_null(json, "usage");
   }
   mlx_json_end(json);
+}
+
+mlx_status_t mlx_responses_store(const mlx_api_call_t *call, const mlx_answer_t *answer, const char *status,
+                                 const char *items) {
+  const mlx_responses_details_t *details = call->details;
+  mlx_stored_response_t response = {0};
+  mlx_json_writer_t json = {.out = &response.object};
+  char id[sizeof answer->id + 8];
+  if (!details->store) return NULL;
+  snprintf(id, sizeof id, "resp_%s", answer->id);
+  mlx_responses_put(&json, NULL, call, answer, status, items, NULL);
+  mlx_text_append(&response.input, details->items.data, details->items.length);
+  if (items) mlx_text_puts(&response.output, items);
+  mlx_status_t made = mlx_text_finish(&response.object);
+  if (!made) made = mlx_text_finish(&response.input);
+  if (!made) made = mlx_text_finish(&response.output);
+  if (!made) return mlx_stored_responses_add(call->stored, id, &response);
+  mlx_stored_response_clear(&response);
+  return made;
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -236,6 +256,8 @@ mlx_status_t mlx_responses_write(const mlx_api_call_t *call, const mlx_answer_t 
   }
   mlx_responses_put(&json, NULL, call, answer, status, items.data, NULL);
   out->failed |= items.failed;
+  mlx_status_t stored = mlx_text_finish(out);
+  if (!stored) stored = mlx_responses_store(call, answer, status, items.data);
   mlx_text_clear(&items);
-  return mlx_text_finish(out);
+  return stored;
 }

@@ -234,7 +234,8 @@ mlx_status_t mlx_responses_stream_close(void *stream, const mlx_answer_t *answer
   const bool is_complete = !strcmp(status, "completed");
   put_response_event(writer, is_complete ? "response.completed" : "response.incomplete", answer, status, NULL,
                      out);
-  return mlx_text_finish(out);
+  MLX_TRY(mlx_text_finish(out));
+  return mlx_responses_store(writer->call, answer, status, writer->items.data);
 }
 
 void mlx_responses_stream_error(void *stream, const mlx_api_error_t *error, mlx_text_t *out) {

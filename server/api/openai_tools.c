@@ -114,9 +114,22 @@ static mlx_status_t has_tool(const mlx_api_call_t *call, const char *name, bool 
   return NULL;
 }
 
-static mlx_status_t read_named(const mlx_place_t *choice, mlx_tool_form_t form, mlx_api_call_t *call) {
-  const char *type = NULL, *name;
+// Sets the function that the model must call: |function| has its name.
+static mlx_status_t choose_function(const mlx_place_t *function, const char *list, mlx_api_call_t *call) {
+  const char *name;
   bool known;
+  MLX_TRY(read_name(function, &name));
+  MLX_TRY(has_tool(call, name, &known));
+  if (!known) {
+    const mlx_place_t place = mlx_place_key(function, "name");
+    return mlx_field_error(&place, MLX_INVALID_INPUT, "%s has no function '%.64s'", list, name);
+  }
+  call->tool_choice = MLX_TOOLS_NAMED;
+  return mlx_copy_text(name, strlen(name), &call->tool_name);
+}
+
+static mlx_status_t read_named(const mlx_place_t *choice, mlx_tool_form_t form, mlx_api_call_t *call) {
+  const char *type = NULL;
   if (!yyjson_is_obj(choice->value)) return mlx_field_expected(choice, "a string or an object");
   MLX_TRY(mlx_field_text(choice, "type", &type));
   if (!type || strcmp(type, "function")) {
@@ -127,14 +140,7 @@ static mlx_status_t read_named(const mlx_place_t *choice, mlx_tool_form_t form, 
   }
   const mlx_place_t nested = mlx_place_key(choice, "function");
   const mlx_place_t *function = form == MLX_TOOL_NESTED ? &nested : choice;
-  MLX_TRY(read_name(function, &name));
-  MLX_TRY(has_tool(call, name, &known));
-  if (!known) {
-    const mlx_place_t place = mlx_place_key(function, "name");
-    return mlx_field_error(&place, MLX_INVALID_INPUT, "tools has no function '%.64s'", name);
-  }
-  call->tool_choice = MLX_TOOLS_NAMED;
-  return mlx_copy_text(name, strlen(name), &call->tool_name);
+  return choose_function(function, "tools", call);
 }
 
 mlx_status_t mlx_openai_read_tool_choice(const mlx_place_t *choice, mlx_tool_form_t form,
@@ -154,4 +160,13 @@ mlx_status_t mlx_openai_read_tool_choice(const mlx_place_t *choice, mlx_tool_for
   }
   return mlx_field_error(choice, MLX_INVALID_INPUT, "expected auto, none or required, not '%.64s'",
                          yyjson_get_str(choice->value));
+}
+
+mlx_status_t mlx_openai_read_function_call(const mlx_place_t *choice, mlx_api_call_t *call) {
+  if (!choice->value || yyjson_equals_str(choice->value, "auto")) return NULL;
+  if (yyjson_is_obj(choice->value)) return choose_function(choice, "functions", call);
+  if (!yyjson_equals_str(choice->value, "none"))
+    return mlx_field_expected(choice, "auto, none or an object with a name");
+  call->tool_choice = MLX_TOOLS_NONE;
+  return NULL;
 }

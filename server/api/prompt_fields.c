@@ -37,13 +37,17 @@ static mlx_status_t add_id_prompt(const mlx_place_t *list, mlx_api_call_t *call)
   return NULL;
 }
 
+// The text of llama.cpp's {"prompt_string": TEXT}; NULL if |place| is something else.
+static yyjson_val *prompt_string(const mlx_place_t *place) {
+  yyjson_val *text = mlx_json_find(place->value, "prompt_string");
+  return yyjson_is_str(text) && !mlx_json_find(place->value, "multimodal_data") ? text : NULL;
+}
+
 // A string, a list of token ids, or a list of either.
 mlx_status_t mlx_prompt_fields_read(const mlx_place_t *place, mlx_api_call_t *call) {
   size_t index, max;
   yyjson_val *value;
-  const mlx_place_t text = mlx_place_key(place, "prompt_string");  // llama.cpp's object
-  if (text.value && !mlx_json_find(place->value, "multimodal_data"))
-    return mlx_prompt_fields_read(&text, call);
+  if (prompt_string(place)) return add_text_prompt(prompt_string(place), call);
   if (yyjson_is_str(place->value)) return add_text_prompt(place->value, call);
   if (!yyjson_is_arr(place->value)) return mlx_field_expected(place, "a string or a list");
   const size_t count = yyjson_arr_size(place->value);
@@ -55,6 +59,8 @@ mlx_status_t mlx_prompt_fields_read(const mlx_place_t *place, mlx_api_call_t *ca
     const mlx_place_t item = mlx_place_item(place, index, value);
     if (yyjson_is_str(value))
       MLX_TRY(add_text_prompt(value, call));
+    else if (prompt_string(&item))
+      MLX_TRY(add_text_prompt(prompt_string(&item), call));
     else if (yyjson_is_arr(value))
       MLX_TRY(add_id_prompt(&item, call));
     else

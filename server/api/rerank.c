@@ -72,6 +72,7 @@ static mlx_status_t read_rerank(const mlx_place_t *root, mlx_rerank_input_t *inp
 }
 
 static mlx_status_t read_tei(const mlx_place_t *root, mlx_rerank_input_t *input) {
+  MLX_TRY(mlx_field_int(root, "top_n", 1, INT32_MAX, &input->top));  // llama.cpp's
   MLX_TRY(mlx_field_bool(root, "raw_scores", &input->raw));
   MLX_TRY(mlx_field_bool(root, "return_text", &input->returns_documents));
   return read_ranking(root, "texts", input);
@@ -105,6 +106,10 @@ void mlx_rerank_input_clear(mlx_rerank_input_t *input) {
 // ----------------------------------------------------------------------------------------------------------
 // Responses
 
+static size_t count_shown(const mlx_rerank_input_t *input) {
+  return input->top >= 0 && (size_t)input->top < input->count ? (size_t)input->top : input->count;
+}
+
 static void begin(mlx_json_writer_t *json, const mlx_rerank_result_t *r) {
   mlx_json_begin_object(json, NULL, MLX_JSON_COMPACT);
   mlx_json_put_text(json, "id", r->id);
@@ -124,8 +129,7 @@ static void end(mlx_json_writer_t *json, const mlx_rerank_result_t *r) {
 static void write_rerank(const mlx_rerank_result_t *r, mlx_text_t *out) {
   mlx_json_writer_t json = {.out = out};
   const mlx_rerank_input_t *input = r->input;
-  const size_t shown =
-      input->top >= 0 && (size_t)input->top < input->count ? (size_t)input->top : input->count;
+  const size_t shown = count_shown(input);
   begin(&json, r);
   mlx_json_begin_list(&json, "results", MLX_JSON_COMPACT);
   for (size_t i = 0; i < shown; ++i) {
@@ -147,7 +151,7 @@ static void write_rerank(const mlx_rerank_result_t *r, mlx_text_t *out) {
 static void write_tei(const mlx_rerank_result_t *r, mlx_text_t *out) {
   mlx_json_writer_t json = {.out = out};
   mlx_json_begin_list(&json, NULL, MLX_JSON_COMPACT);
-  for (size_t i = 0; i < r->input->count; ++i) {
+  for (size_t i = 0; i < count_shown(r->input); ++i) {
     const size_t index = r->order[i];
     const mlx_text_pair_t *pair = &r->input->pairs[index];
     mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
@@ -192,6 +196,7 @@ static const mlx_field_t rerank_fields[] = {
 static const mlx_field_t tei_fields[] = {MLX_READ("query"),
                                          MLX_READ("texts"),
                                          MLX_READ("model"),
+                                         MLX_READ("top_n"),
                                          MLX_READ("raw_scores"),
                                          MLX_READ("return_text"),
                                          MLX_IGNORE("truncate", "a pair is cut to the model's limit"),

@@ -35,12 +35,23 @@ static mlx_status_t note_tool(mlx_answer_writer_choice_t *choice, const char *id
   return NULL;
 }
 
+// The mean log-probability of the tokens; 0 without log-probabilities.
+static double mean_logprob(const mlx_answer_writer_choice_t *choice) {
+  const mlx_generation_t *g = choice->generation;
+  const int64_t wanted = choice->writer->call->logprobs;
+  const size_t width = wanted > 0 ? (size_t)wanted + 1 : 1;
+  double sum = 0;
+  for (size_t i = 0; g->logprobs && i < g->count; ++i) sum += g->logprobs[i * width + width - 1].logprob;
+  return g->count ? sum / (double)g->count : 0;
+}
+
 // What the event of the end has, which a parser does not know.
 static void add_end(const mlx_answer_writer_choice_t *choice, mlx_event_t *event) {
   event->stop = choice->stop;
   if (!choice->generation) return;
   event->ids = choice->generation->ids;
   event->id_count = choice->generation->count;
+  event->mean_logprob = mean_logprob(choice);
   event->prompt_tokens = choice->tokens;  // scratch: finish_choice has collected them
   event->prompt_token_count = choice->token_count;
 }

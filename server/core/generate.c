@@ -89,8 +89,11 @@ static mlx_status_t parse(mlx_job_t *job, const char **out_model) {
   size_t length;
   const char *body = mlx_exchange_body(job->exchange, &length);
   MLX_TRY(mlx_api_call_initialize(&g->call));
+  g->call.stored = job->service->stored;
+  mlx_request_defaults_begin(&job->service->defaults, &g->call);
   MLX_TRY(g->api->parse(body, length, mlx_exchange_query(job->exchange), &g->call));
   MLX_TRY(mlx_sampling_check(&g->call.sampling));
+  MLX_TRY(mlx_request_defaults_end(&job->service->defaults, &g->call));
   *out_model = g->call.model;
   return NULL;
 }
@@ -128,7 +131,7 @@ static void fill_task(generate_t *g, size_t index) {
   options->ignore_eos = g->call.ignore_eos;
   options->sampling = sampling;
   options->grammar = mlx_cached_grammar(g->prompt.grammar);
-  options->logprobs = g->call.logprobs;
+  options->logprobs = g->call.best && g->call.logprobs < 0 ? 0 : g->call.logprobs;
   if (g->call.echo) options->prompt_logprobs = g->call.logprobs;
   if (g->call.prompt_logprobs >= 0) options->prompt_logprobs = g->call.prompt_logprobs;
   options->stop_ids = g->call.stop_ids;
@@ -186,10 +189,19 @@ static bool answer_load(const generate_t *g) {
   return true;
 }
 
+// Names what the call asks for and the model cannot give.
+static void note_context(const generate_t *g, int64_t context) {
+  mlx_text_t note = {0};
+  if (g->api->note_context) g->api->note_context(&g->call, context, &note);
+  mlx_ignored_fields_add_clamped(g->job->service->ignored, mlx_exchange_path(g->job->exchange), &note,
+                                 g->job->exchange);
+  mlx_text_clear(&note);
+}
+
 static mlx_status_t run(mlx_job_t *job, bool *out_kept) {
   generate_t *g = job->state;
   const mlx_engine_info_t info = mlx_engine_info(job->engine);
-  if (g->api->check) MLX_TRY(g->api->check(&g->call, info.context));
+  note_context(g, info.context);
   if (answer_load(g)) return NULL;
   if (info.is_encoder) return mlx_encoder_generates_nothing(info.labels > 0);
   MLX_TRY(mlx_token_options_prepare(job->engine, &g->call, &g->tokens));

@@ -76,6 +76,11 @@ void mlx_ignored_fields_add(mlx_ignored_fields_t *fields, const char *endpoint, 
   add(fields, "X-Mlxcel-Ignored", "ignored unknown fields", endpoint, paths, exchange);
 }
 
+void mlx_ignored_fields_add_clamped(mlx_ignored_fields_t *fields, const char *endpoint,
+                                    const mlx_text_t *names, mlx_exchange_t *exchange) {
+  add(fields, "X-Mlxcel-Clamped", "limited", endpoint, names, exchange);
+}
+
 void mlx_ignored_fields_add_keywords(mlx_ignored_fields_t *fields, const char *endpoint,
                                      const mlx_text_t *keywords, mlx_exchange_t *exchange) {
   add(fields, "X-Mlxcel-Unenforced", "schema keywords that are not enforced", endpoint, keywords, exchange);

@@ -18,6 +18,9 @@ void mlx_ignored_fields_free(mlx_ignored_fields_t *fields);  // NULL is fine
 // |paths| are those of mlx_fields_collect_unknown, in a request to |endpoint|; it may be empty.
 void mlx_ignored_fields_add(mlx_ignored_fields_t *fields, const char *endpoint, const mlx_text_t *paths,
                             mlx_exchange_t *exchange);
+// The same for values that were too large and are limited, in the header X-Mlxcel-Clamped.
+void mlx_ignored_fields_add_clamped(mlx_ignored_fields_t *fields, const char *endpoint,
+                                    const mlx_text_t *names, mlx_exchange_t *exchange);
 // The same for keywords of JSON schemas that are not enforced, in the header X-Mlxcel-Unenforced.
 void mlx_ignored_fields_add_keywords(mlx_ignored_fields_t *fields, const char *endpoint,
                                      const mlx_text_t *keywords, mlx_exchange_t *exchange);

@@ -16,9 +16,11 @@
 #include <stdatomic.h>
 #include <uv.h>
 
+#include "server/core/defaults.h"
 #include "server/core/failure.h"
 #include "server/core/grammars.h"
 #include "server/core/ignored_fields.h"
+#include "server/core/library_rules.h"
 #include "server/core/metrics.h"
 #include "server/core/models.h"
 #include "server/core/worker.h"
@@ -37,6 +39,9 @@ typedef struct mlx_service {
   mlx_tool_memory_t *memory;
   struct mlx_opening *opening;  // server/core/opening.h
   mlx_ignored_fields_t *ignored;
+  mlx_stored_responses_t *stored;
+  mlx_library_t *library;
+  mlx_request_defaults_t defaults;
   bool strict;           // unknown fields are refused
   bool plain;            // special tokens in texts of clients are text, unless a request has parse_special
   int64_t work_seconds;  // most time of a stage on a worker

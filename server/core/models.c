@@ -378,11 +378,15 @@ mlx_status_t mlx_models_alias(mlx_models_t *m, const char *alias, const char *na
     return mlx_status_hint(
         mlx_error(MLX_USAGE, "--alias %s=%s: the model '%s' has that name", alias, name, other->path),
         "use a name that no other model has");
-  MLX_TRY(
-      mlx_reserve(model->alias_count + 1, sizeof *model->aliases, &model->alias_capacity, &model->aliases));
-  MLX_TRY(mlx_copy_text(alias, strlen(alias), &model->aliases[model->alias_count]));
-  ++model->alias_count;
-  return NULL;
+  char *copy;
+  MLX_TRY(mlx_copy_text(alias, strlen(alias), &copy));
+  uv_mutex_lock(&m->mutex);  // other threads look for names
+  mlx_status_t status =
+      mlx_reserve(model->alias_count + 1, sizeof *model->aliases, &model->alias_capacity, &model->aliases);
+  if (!status) model->aliases[model->alias_count++] = copy;
+  uv_mutex_unlock(&m->mutex);
+  if (status) mlx_free(copy);
+  return status;
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -467,7 +471,9 @@ static uint64_t bytes_of(const mlx_engine_t *engine) {
 
 static mlx_status_t load(mlx_models_t *m, const mlx_served_model_t *model, mlx_serving_t **out,
                          uint64_t *out_bytes) {
-  mlx_serving_options_t options = {.queue = m->options.queue};
+  mlx_serving_options_t options = {.queue = m->options.queue,
+                                   .idle_seconds = m->options.idle_seconds,
+                                   .prefill_share = m->options.prefill_share};
   if (m->options.make) return m->options.make(m->options.user, model->path, out, out_bytes);
   MLX_TRY(m->options.open(m->options.user, model->path, &options.engine, &options.chat));
   *out_bytes = bytes_of(options.engine);

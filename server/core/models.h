@@ -21,7 +21,9 @@ typedef struct mlx_models_options {
   // memory. A model that is larger alone is served alone; if |refuse_larger|, its weights must fit.
   uint64_t memory;
   bool refuse_larger;
-  double keep_seconds;  // unload a model that had no request for so long; negative: when memory is needed
+  double idle_seconds;   // of each serving (server/core/serving.h)
+  double keep_seconds;   // unload a model that had no request for so long; negative: when memory is needed
+  double prefill_share;  // as in mlx_scheduler_options_t
   // Opens the model at |path|. *|out_chat| may be a chat template in place of the model's own. Runs on its
   // own thread, one call at a time. Releases: mlx_engine_close and mlx_chat_free.
   mlx_status_t (*open)(void *user, const char *path, mlx_engine_t **out_engine, mlx_chat_t **out_chat);
@@ -52,6 +54,7 @@ mlx_status_t mlx_models_add(mlx_models_t *models, const char *path, const char *
 // GGUF files only the first counts. Projectors of vision models (mmproj) are no models.
 mlx_status_t mlx_models_add_folder(mlx_models_t *models, const char *folder) MLX_MUST_USE;
 // Another name for a model. |name| is one of its names or its path. Fails if another model has the name.
+// While the server runs: on the thread that reads lists of names.
 mlx_status_t mlx_models_alias(mlx_models_t *models, const char *alias, const char *name) MLX_MUST_USE;
 // Updates the models with the scan: adds new ones, and leaves out those that are gone. Requests of a loaded
 // model that is gone still run. Without a scan, does nothing.

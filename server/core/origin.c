@@ -171,9 +171,9 @@ void mlx_origin_allow(const mlx_site_t *site, mlx_exchange_t *exchange) {
 
 void mlx_origin_respond_options(const mlx_site_t *site, mlx_exchange_t *exchange) {
   const char *headers = mlx_exchange_header(exchange, "access-control-request-headers");
-  mlx_exchange_set_header(exchange, "Allow", "GET, HEAD, POST, OPTIONS");
+  mlx_exchange_set_header(exchange, "Allow", "GET, HEAD, POST, DELETE, OPTIONS");
   if (site->cors) {
-    mlx_exchange_set_header(exchange, "Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
+    mlx_exchange_set_header(exchange, "Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE, OPTIONS");
     mlx_exchange_set_header(exchange, "Access-Control-Allow-Headers",
                             headers ? headers : "Authorization, Content-Type, X-Api-Key");
     mlx_exchange_set_header(exchange, "Access-Control-Max-Age", "86400");

@@ -11,8 +11,10 @@
 #include "server/core/generate.h"
 #include "server/core/info.h"
 #include "server/core/json_response.h"
+#include "server/core/library.h"
 #include "server/core/origin.h"
 #include "server/core/rerank.h"
+#include "server/core/stored.h"
 #include "server/core/texts.h"
 #include "server/page/page.h"
 
@@ -26,6 +28,7 @@ typedef struct route {
   const mlx_text_endpoint_t *text;
   const mlx_embeddings_api_t *embed;
   const mlx_rerank_api_t *rerank;
+  mlx_status_t (*start)(mlx_job_t *job);
   bool is_open;      // needs no key
   bool is_reserved;  // answered although there are too many connections
 } route_t;
@@ -52,6 +55,9 @@ static const route_t routes[] = {
     {"POST", "/api/generate", "ollama_generate", .generate = &mlx_api_ollama_generate},
     {"POST", "/api/embed", "ollama_embed", .embed = &mlx_embeddings_ollama},
     {"POST", "/api/embeddings", "ollama_embeddings", .embed = &mlx_embeddings_ollama_prompt},
+    {"POST", "/api/pull", "ollama_pull", .start = mlx_library_start_pull},
+    {"DELETE", "/api/delete", "ollama_delete", .start = mlx_library_start_delete},
+    {"POST", "/api/copy", "ollama_copy", .info = mlx_library_copy},
     {"GET", "/api/tags", "ollama_tags", .info = mlx_info_tags},
     {"GET", "/api/ps", "ollama_ps", .info = mlx_info_running},
     {"GET", "/api/version", "ollama_version", .info = mlx_info_version},
@@ -177,6 +183,7 @@ static mlx_status_t start(mlx_site_t *site, const route_t *route, mlx_job_t *job
   if (route->generate) return mlx_generate_start(job, route->generate);
   if (route->embed) return mlx_embed_start(job, route->embed);
   if (route->rerank) return mlx_rerank_start(job, route->rerank);
+  if (route->start) return route->start(job);
   if (route->text) return mlx_text_start(job, route->text);
   route->info(site, job->exchange);
   return NULL;
@@ -219,6 +226,22 @@ static void respond_unknown(mlx_exchange_t *exchange, const char *allow) {
   }
 }
 
+// A stored response: its path has an id.
+static bool handle_stored(mlx_site_t *site, const char *path, mlx_job_t *job) {
+  mlx_exchange_t *exchange = job->exchange;
+  const char *method = mlx_exchange_method(exchange), *allow;
+  mlx_status_t status = NULL;
+  if (!mlx_stored_is_path(path, &allow)) return false;
+  if (!is_allowed(site, exchange)) {
+    respond_failure(exchange, MLX_FAILURE_KEY, mlx_error(MLX_USAGE, "no valid API key"));
+  } else if (!strcmp(method, "GET") || (!strcmp(method, "DELETE") && strstr(allow, "DELETE"))) {
+    if ((status = mlx_stored_start(job, path))) respond_failure(exchange, MLX_FAILURE_REQUEST, status);
+  } else {
+    respond_unknown(exchange, allow);
+  }
+  return true;
+}
+
 bool mlx_route_is_reserved(const mlx_exchange_t *exchange) {
   const char *allow;
   const route_t *route =
@@ -226,8 +249,12 @@ bool mlx_route_is_reserved(const mlx_exchange_t *exchange) {
   return route && route->is_reserved;
 }
 
-static const char *name_of(const route_t *route, const mlx_page_file_t *page, bool is_model) {
-  return route ? route->name : page ? "page" : is_model ? "model" : "unknown";
+static const char *name_of(const route_t *route, const mlx_page_file_t *page, const char *path) {
+  const char *allow;
+  if (route) return route->name;
+  if (page) return "page";
+  if (!strncmp(path, "/models/", 8)) return "model";
+  return mlx_stored_is_path(path, &allow) ? "stored_response" : "unknown";
 }
 
 void mlx_route_request(mlx_site_t *site, mlx_exchange_t *exchange) {
@@ -237,8 +264,7 @@ void mlx_route_request(mlx_site_t *site, mlx_exchange_t *exchange) {
   const mlx_page_file_t *page =
       !strcmp(method, "GET") || !strcmp(method, "HEAD") ? find_page(site, mlx_exchange_path(exchange)) : NULL;
   mlx_job_t *job;
-  mlx_status_t status =
-      mlx_job_create(&site->service, name_of(route, page, !strncmp(path, "/models/", 8)), exchange, &job);
+  mlx_status_t status = mlx_job_create(&site->service, name_of(route, page, path), exchange, &job);
   if (status) {
     respond_failure(exchange, MLX_FAILURE_REQUEST, status);
     return;
@@ -254,7 +280,7 @@ void mlx_route_request(mlx_site_t *site, mlx_exchange_t *exchange) {
     handle(site, route, job);
   else if (page)
     respond_page(page, exchange);
-  else if (!handle_model(site, path, exchange))
+  else if (!handle_model(site, path, exchange) && !handle_stored(site, path, job))
     respond_unknown(exchange, allow);
 }
 

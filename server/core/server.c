@@ -5,12 +5,15 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "server/core/library.h"
 #include "server/core/opening.h"
 #include "server/core/route.h"
 
 #define WORKERS 4
 #define CACHED_GRAMMARS 64
 #define TOOL_MEMORY ((size_t)64 << 20)  // bytes
+#define STORED_RESPONSES 1024
+#define STORED_BYTES ((size_t)64 << 20)
 #define TICK_SECONDS 0.5
 #define END_SECONDS 5.0        // most time for scheduler threads to end
 #define LEAST_END_SECONDS 3.0  // also if the drain is shorter
@@ -29,6 +32,7 @@ void mlx_server_options_initialize(mlx_server_options_t *out) {
                                 .drain_seconds = 30,
                                 .stall_seconds = 60,
                                 .work_seconds = 10,
+                                .idle_seconds = 300,
                                 .keep_seconds = -1,
                                 .queue = 1024};
   mlx_engine_options_initialize(&out->engine);
@@ -89,7 +93,9 @@ static mlx_status_t create_parts(mlx_server_t *s) {
   const mlx_models_options_t models = {.queue = o->queue,
                                        .memory = o->model_memory,
                                        .refuse_larger = o->refuse_larger,
+                                       .idle_seconds = o->idle_seconds,
                                        .keep_seconds = o->keep_seconds,
+                                       .prefill_share = o->prefill_share,
                                        .open = mlx_opening_open,
                                        .scan = o->stored ? mlx_opening_scan : NULL,
                                        .locate = o->stored ? mlx_opening_locate : NULL,
@@ -99,6 +105,7 @@ static mlx_status_t create_parts(mlx_server_t *s) {
   service->opening = &s->opening;
   service->plain = o->plain;
   service->strict = o->strict;
+  service->defaults = o->defaults;
   service->work_seconds = o->work_seconds;
   s->site.version = o->version;
   s->site.keys = o->keys;
@@ -113,6 +120,8 @@ static mlx_status_t create_parts(mlx_server_t *s) {
   MLX_TRY(mlx_ignored_fields_create(o->report, &service->ignored));
   MLX_TRY(mlx_grammars_create(CACHED_GRAMMARS, &service->grammars));
   MLX_TRY(mlx_tool_memory_create(TOOL_MEMORY, &service->memory));
+  MLX_TRY(mlx_stored_responses_create(STORED_RESPONSES, STORED_BYTES, &service->stored));
+  MLX_TRY(mlx_library_create(&o->library, &service->library));
   MLX_TRY(mlx_models_create(&models, &service->models));
   s->opening.models = service->models;
   MLX_TRY(mlx_workers_create(WORKERS, &service->workers));
@@ -272,6 +281,8 @@ void mlx_server_free(mlx_server_t *s) {
   mlx_opening_clear(&s->opening);
   mlx_grammars_free(s->site.service.grammars);
   mlx_tool_memory_free(s->site.service.memory);
+  mlx_stored_responses_free(s->site.service.stored);
+  mlx_library_free(s->site.service.library);
   mlx_metrics_free(s->site.service.metrics);
   mlx_ignored_fields_free(s->site.service.ignored);
   uv_mutex_destroy(&s->site.service.mutex);

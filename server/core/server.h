@@ -7,6 +7,8 @@
 
 #include "base/report.h"
 #include "runtime/mlxcel.h"
+#include "server/core/defaults.h"
+#include "server/core/library_rules.h"
 #include "server/core/models.h"
 #include "server/http/http.h"
 
@@ -20,19 +22,23 @@ typedef struct mlx_server_options {
   size_t key_count;
   const char *cors;  // origins that browsers may call from, separated by commas, or "*"; NULL: none
   const char
-      *allowed_hosts;    // further names that clients use for this server (server/core/origin.h); NULL: none
-  bool plain;            // special tokens in texts of clients are text, unless a request has parse_special
-  bool strict;           // refuse requests with unknown fields
-  const char *log;       // file of the access log; NULL: none
-  bool page;             // serve the chat page
-  double drain_seconds;  // after the first signal, running requests have so long to finish
-  double stall_seconds;  // /health fails if a model with work completes no step for so long
-  int64_t work_seconds;  // most time of the JSON, template, tokens and grammar of a request
-  int64_t queue;         // requests of a model that may wait
+      *allowed_hosts;  // further names that clients use for this server (server/core/origin.h); NULL: none
+  bool plain;          // special tokens in texts of clients are text, unless a request has parse_special
+  bool strict;         // refuse requests with unknown fields
+  mlx_request_defaults_t defaults;  // of requests
+  mlx_library_rules_t library;      // what clients may do with the models
+  const char *log;                  // file of the access log; NULL: none
+  bool page;                        // serve the chat page
+  double drain_seconds;             // after the first signal, running requests have so long to finish
+  double stall_seconds;             // /health fails if a model with work completes no step for so long
+  int64_t work_seconds;             // most time of the JSON, template, tokens and grammar of a request
+  int64_t queue;                    // requests of a model that may wait
   uint64_t
       model_memory;     // most bytes of loaded models (server/core/models.h); 0: 3/4 of the RAM, on a GPU any
   bool refuse_larger;   // refuse a model whose weights have more
+  double idle_seconds;  // without requests for so long, a model on a CPU gives its KV cache back; 0: never
   double keep_seconds;  // unload a model that had no request for so long; negative: never for that
+  double prefill_share;        // as in mlx_scheduler_options_t
   const mlx_report_t *report;  // notes; called by several threads
   // How models are opened. 0 sequences: 32 on a CPU, 256 on a GPU. 0 memory, on a CPU: 2/3 of |model_memory|,
   // divided by up to 4 models. Its report is not used.

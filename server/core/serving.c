@@ -28,6 +28,8 @@ struct mlx_serving {
   mlx_task_t *inbox, **inbox_end;
   bool cancels;  // a task was cancelled since the last step
   bool stopping;
+  double idle_seconds;
+  bool worked;              // scheduler thread: it ran a step since the memory was given back
   int64_t tasks, requests;  // submitted and not done
   mlx_scheduler_stats_t stats;
   double progress, failed;  // times: of the last step, and of the last failed step
@@ -162,10 +164,29 @@ static void publish(mlx_serving_t *s, mlx_status_t status) {
   uv_mutex_unlock(&s->mutex);
 }
 
+// Without work for so long, the memory of the KV pool goes back to the system, once. The mutex is held.
+static void wait_for_work(mlx_serving_t *s) {
+  bool trimmed = !s->idle_seconds || !s->worked;
+  while (!s->inbox && !s->cancels && !s->stopping) {
+    if (trimmed) {
+      uv_cond_wait(&s->wake, &s->mutex);
+    } else if (uv_cond_timedwait(&s->wake, &s->mutex, (uint64_t)(s->idle_seconds * 1e9))) {
+      trimmed = true;
+      s->worked = false;
+      uv_mutex_unlock(&s->mutex);
+      mlx_scheduler_trim(s->scheduler);
+      mlx_memory_trim();
+      const mlx_scheduler_stats_t stats = mlx_scheduler_stats(s->scheduler);
+      uv_mutex_lock(&s->mutex);
+      s->stats = stats;
+    }
+  }
+}
+
 // Waits for work and takes the inbox. Returns false at the end.
 static bool take_inbox(mlx_serving_t *s, bool idle) {
   uv_mutex_lock(&s->mutex);
-  while (idle && !s->inbox && !s->cancels && !s->stopping) uv_cond_wait(&s->wake, &s->mutex);
+  if (idle) wait_for_work(s);
   mlx_task_t *task = s->inbox;
   const bool cancels = s->cancels, stopping = s->stopping;
   s->inbox = NULL;
@@ -194,6 +215,7 @@ static void serve(void *user) {
     start_tasks(s);
     if (s->active) {
       mlx_status_t status = mlx_scheduler_step(s->scheduler, &idle);
+      s->worked = true;
       publish(s, status);
       mlx_status_free(status);
     }
@@ -221,11 +243,13 @@ mlx_status_t mlx_serving_create(const mlx_serving_options_t *o, mlx_serving_t **
   s->inbox_end = &s->inbox;
   const int64_t parallel = o->parallel || !o->engine ? o->parallel : mlx_engine_info(o->engine).sequences;
   s->limit = parallel + o->queue;
+  s->idle_seconds = o->idle_seconds;
   uv_mutex_init(&s->tables);
   uv_mutex_init(&s->mutex);
   uv_cond_init(&s->wake);
   mlx_scheduler_options_initialize(&scheduling);
   scheduling.max_running = parallel;
+  scheduling.prefill_share = o->prefill_share;
   if (!s->scheduler) status = mlx_scheduler_create(s->engine, &scheduling, &s->scheduler);
   if (!status) s->stats = mlx_scheduler_stats(s->scheduler);
   const int error = status ? 0 : uv_thread_create(&s->thread, serve, s);

@@ -52,6 +52,8 @@ typedef struct mlx_serving_options {
   mlx_scheduler_t *scheduler;  // tests only: in place of the engine's; owned like |engine|
   int64_t parallel;            // tasks that run at the same time; 0: the engine's sequences
   int64_t queue;               // requests that may wait besides
+  double prefill_share;        // as in mlx_scheduler_options_t
+  double idle_seconds;         // without a task for so long, give memory back (mlx_scheduler_trim); 0: never
 } mlx_serving_options_t;
 
 // Starts the scheduler thread. Release with mlx_serving_free.

@@ -27,8 +27,9 @@ typedef struct text_job {
 // A model, loaded or not.
 typedef struct subject {
   const mlx_served_model_t *model;
-  const mlx_chat_t *chat;         // NULL: it has no template
-  const mlx_engine_info_t *info;  // NULL: it is not loaded
+  const mlx_chat_t *chat;          // NULL: it has no template
+  const mlx_engine_info_t *info;   // NULL: it is not loaded
+  const mlx_sampling_t *sampling;  // of requests that give none; NULL: llama.cpp's
 } subject_t;
 
 struct mlx_text_endpoint {
@@ -64,7 +65,9 @@ static mlx_status_t parse_tei_info(text_job_t *t, const char *body, size_t lengt
 
 static mlx_status_t parse_chat(text_job_t *t, const char *body, size_t length, const char **out_model) {
   MLX_TRY(mlx_api_call_initialize(&t->call));
+  t->call.stored = t->job->service->stored;
   MLX_TRY(t->endpoint->api->parse(body, length, mlx_exchange_query(t->job->exchange), &t->call));
+  MLX_TRY(mlx_request_defaults_end(&t->job->service->defaults, &t->call));
   *out_model = t->call.model;
   return NULL;
 }
@@ -280,12 +283,23 @@ static void write_tei_info(const subject_t *subject, mlx_text_t *out) {
 }
 
 // The sampling options of a request that gives none, as llama.cpp's /props has them.
-static void put_defaults(mlx_json_writer_t *json, const mlx_engine_info_t *info) {
-  static const char params[] =
-      "{\"temperature\":0.8,\"top_k\":40,\"top_p\":0.95,\"min_p\":0.05,\"n_predict\":-1}";
+static void put_defaults(mlx_json_writer_t *json, const mlx_engine_info_t *info,
+                         const mlx_sampling_t *given) {
+  mlx_sampling_t sampling;
+  mlx_sampling_initialize(&sampling);
+  if (given) sampling = *given;
   mlx_json_begin_object(json, "default_generation_settings", MLX_JSON_COMPACT);
   if (info) mlx_json_put_int(json, "n_ctx", info->context);
-  mlx_json_put_raw(json, "params", params, sizeof params - 1);
+  mlx_json_begin_object(json, "params", MLX_JSON_COMPACT);
+  mlx_json_put_number(json, "temperature", "%.9g", sampling.temperature);
+  mlx_json_put_int(json, "top_k", sampling.top_k);
+  mlx_json_put_number(json, "top_p", "%.9g", sampling.top_p);
+  mlx_json_put_number(json, "min_p", "%.9g", sampling.min_p);
+  mlx_json_put_number(json, "repeat_penalty", "%.9g", sampling.repeat_penalty);
+  mlx_json_put_number(json, "presence_penalty", "%.9g", sampling.presence_penalty);
+  mlx_json_put_number(json, "frequency_penalty", "%.9g", sampling.frequency_penalty);
+  mlx_json_put_int(json, "n_predict", -1);
+  mlx_json_end(json);
   mlx_json_end(json);
 }
 
@@ -293,7 +307,7 @@ static void write_props(const subject_t *subject, mlx_text_t *out) {
   const mlx_engine_info_t *info = subject->info;
   mlx_json_writer_t json = {.out = out};
   mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
-  put_defaults(&json, info);
+  put_defaults(&json, info, subject->sampling);
   if (info) mlx_json_put_int(&json, "total_slots", info->sequences);
   mlx_json_put_text(&json, "model_alias", mlx_served_model_name(subject->model));
   mlx_json_put_text(&json, "model_path", mlx_served_model_name(subject->model));
@@ -352,7 +366,8 @@ static bool answer(mlx_job_t *job, const char *name) {
   mlx_text_t body = {0};
   if (!model) return false;
   mlx_status_free(mlx_opening_find_chat(service->opening, mlx_served_model_path(model), &chat));
-  t->endpoint->describe(&(subject_t){.model = model, .chat = chat}, &body);
+  t->endpoint->describe(&(subject_t){.model = model, .chat = chat, .sampling = service->defaults.sampling},
+                        &body);
   mlx_respond_json(job->exchange, 200, &body);
   mlx_chat_free(chat);
   return true;
@@ -369,8 +384,11 @@ static mlx_status_t run(mlx_job_t *job, bool *out_kept) {
     status = t->endpoint->run(t, job->engine, &body);
   } else {
     const mlx_engine_info_t info = mlx_engine_info(job->engine);
-    t->endpoint->describe(
-        &(subject_t){.model = job->model, .chat = mlx_serving_chat(job->serving), .info = &info}, &body);
+    t->endpoint->describe(&(subject_t){.model = job->model,
+                                       .chat = mlx_serving_chat(job->serving),
+                                       .info = &info,
+                                       .sampling = job->service->defaults.sampling},
+                          &body);
   }
   if (!status) mlx_respond_json(job->exchange, 200, &body);
   mlx_text_clear(&body);

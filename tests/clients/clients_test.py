@@ -186,6 +186,30 @@ def openai_responses(server):
 
 
 @case("openai")
+def openai_stored_responses(server):
+    client = openai_client(server)
+    ask = dict(model="any", max_output_tokens=8, temperature=0)
+    first = client.responses.create(input="Name one colour.", **ask)
+    second = client.responses.create(input="And another.", previous_response_id=first.id, **ask)
+    assert second.previous_response_id == first.id
+    whole = client.responses.create(input=[{"role": "user", "content": "Name one colour."}, *[item.model_dump(exclude_none=True) for item in first.output],
+                                           {"role": "user", "content": "And another."}], store=False, **ask)
+    assert second.output_text == whole.output_text
+    assert client.responses.retrieve(second.id).output_text == second.output_text
+    items = list(client.responses.input_items.list(second.id, order="asc", limit=2))  # the client fetches the other pages
+    assert [item.content[0].text for item in items if item.role == "user"] == ["Name one colour.", "And another."], items
+    client.responses.delete(first.id)
+    assert client.responses.create(input="More.", previous_response_id=second.id, **ask).output_text is not None
+    openai = importlib.import_module("openai")
+    for call in (lambda: client.responses.retrieve(first.id), lambda: client.responses.retrieve(whole.id)):
+        try:
+            call()
+        except openai.NotFoundError:
+            continue
+        raise AssertionError("a response that is not stored was found")
+
+
+@case("openai")
 def openai_embeddings(server):
     client = openai_client(server)
     answer = client.embeddings.create(model="any", input=["a dog", "a puppy", "the stock market fell"])
@@ -399,6 +423,54 @@ def open_webui_and_aider_request_shapes(server):
         {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "not json"}}]}, {"role": "tool", "tool_call_id": "call_1", "content": "y"},
         {"role": "user", "content": "go"}], "temperature": 0, "stream": False, "max_tokens": 4}
     assert json.loads(post(server, "/v1/chat/completions", aider))["choices"][0]["message"]["role"] == "assistant"
+
+
+AGENT_TOOLS = [{"type": "function", "function": {"name": "read", "description": "Reads a file.", "parameters": {
+    "type": "object", "properties": {"path": {"type": "string"}, "limit": {"type": "number"}}, "required": ["path"], "additionalProperties": False,
+    "$schema": "http://json-schema.org/draft-07/schema#"}}}]
+
+
+def stream_of(server, body, headers=None, path="/v1/chat/completions"):
+    data = [data for _, data in frames(post(server, path, body, headers))]
+    assert data[-1] == "[DONE]", data[-1]
+    return [json.loads(text) for text in data[:-1]]
+
+
+@case()
+def opencode_request_shape(server):
+    """@ai-sdk/openai-compatible: a call of a tool and its result, and the title of the session by a small request."""
+    headers = {"Authorization": "Bearer none", "User-Agent": "opencode/1.1.35 ai-sdk/openai-compatible/1.0.27"}
+    body = {"model": "any", "max_tokens": 8, "temperature": 0, "top_p": 1, "messages": [
+        {"role": "system", "content": "You are opencode."}, {"role": "user", "content": [{"type": "text", "text": "read"}, {"type": "text", "text": "a.c"}]},
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "read", "arguments": "{\"path\":\"a.c\"}"}}]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "int a;"}], "tools": AGENT_TOOLS, "tool_choice": "auto",
+        "stream": True, "stream_options": {"include_usage": True}}
+    chunks = stream_of(server, body, headers)
+    assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["completion_tokens"] >= 1
+    assert any(chunk["choices"] and chunk["choices"][0]["finish_reason"] for chunk in chunks)
+    title = {"model": "any", "max_tokens": 8, "temperature": 0.5, "stream": True, "stream_options": {"include_usage": True},
+             "messages": [{"role": "system", "content": "Write a title."}, {"role": "user", "content": "read a.c"}]}
+    assert stream_of(server, title, headers)[-1]["usage"]
+
+
+@case()
+def continue_request_shapes(server):
+    """Chat by its provider openai, autocompletion by llama.cpp."""
+    body = {"messages": [{"role": "system", "content": "You are in chat mode."}, {"role": "user", "content": [{"type": "text", "text": "hi"}]}],
+            "model": "any", "max_tokens": 8, "stream": True, "stream_options": {"include_usage": True}, "tools": AGENT_TOOLS, "parallel_tool_calls": False}
+    assert stream_of(server, body, {"Authorization": "Bearer none", "api-key": "none"})[-1]["usage"]["prompt_tokens"] > 0
+    fill = {"prompt": "int main() {", "stream": True, "n_predict": 8, "stop": ["\n\n"], "temperature": 0.01, "top_k": 40, "min_p": None, "mirostat": None}
+    parts = [json.loads(data) for _, data in frames(post(server, "/completion", fill, {"Authorization": "Bearer "}))]
+    assert parts[-1]["stop"] and not any(part["stop"] for part in parts[:-1])
+
+
+@case()
+def cline_request_shape(server):
+    body = {"model": "any", "messages": [{"role": "system", "content": "You are Cline."}, {"role": "user", "content": [
+        {"type": "text", "text": "<task>hi</task>"}, {"type": "text", "text": "<environment_details>x</environment_details>"}]},
+        {"role": "assistant", "content": "<thinking>go</thinking>"}, {"role": "user", "content": [{"type": "text", "text": "go on"}]}],
+        "temperature": 0, "max_tokens": 8, "stream": True, "stream_options": {"include_usage": True}}
+    assert stream_of(server, body, {"HTTP-Referer": "https://cline.bot", "X-Title": "Cline", "Authorization": "Bearer none"})[-1]["usage"]
 
 
 @case()

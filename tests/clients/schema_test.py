@@ -41,7 +41,7 @@ def main():
     with Server(args.mlxcel, args.model) as server:
         document = json.load(urllib.request.urlopen(server.url + "/openapi.json"))
         with open(args.routes, encoding="utf-8") as file:
-            routes = re.findall(r'\{"(GET|POST)", "([^"]+)"', file.read())
+            routes = re.findall(r'\{"(GET|POST|DELETE)", "([^"]+)"', file.read())
         documented = {(method.upper(), re.sub("^/v1", "", path)) for path, methods in document["paths"].items() for method in methods}
         missing = set(routes) - documented
         assert routes and not missing, f"openapi.json does not describe {missing}"

@@ -511,6 +511,8 @@ TEST(errors_name_the_keyword_and_its_path) {
        MLX_UNSUPPORTED, "#: 'pattern' needs too many states"},
       {"{\"type\":\"integer\",\"multipleOf\":99991,\"maximum\":999999999999}", MLX_UNSUPPORTED,
        "#: 'multipleOf' needs too many rules"},
+      {"{\"type\":\"object\",\"minProperties\":3,\"properties\":{\"a\":{}},\"additionalProperties\":true}",
+       MLX_UNSUPPORTED, "#: 'minProperties' counts only one property that 'properties' does not list"},
       {"{\"type\":\"number\",\"multipleOf\":0.01}", MLX_UNSUPPORTED,
        "#: 'multipleOf' is supported for whole numbers"},
       {"{\"type\":\"string\",\"pattern\":\"^a(?=b)\"}", MLX_UNSUPPORTED,

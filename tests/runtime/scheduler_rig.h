@@ -57,13 +57,21 @@ typedef struct rig {
   uint64_t mask_work;  // as in mlx_language_t
 } rig_t;
 
+static double rig_now;  // seconds, on the clock that the simulated module advances
+static double rig_clock(void) { return rig_now; }
+
 // The caller has set the limits of rig->fake.
 static void start(rig_t *rig, int64_t context, const mlx_scheduler_options_t *options) {
+  rig->fake.clock = &rig_now;
+  rig_now = 0;
   fake_start(&rig->fake);
   CHECK_OK(mlx_pool_create(rig->fake.base.pool_pages, rig->fake.base.window_pages, rig->fake.base.slots,
                            &rig->pool));
-  mlx_scheduler_parts_t parts = {
-      .stepper = &rig->fake.base, .pool = rig->pool, .language = language_of(context), .prompt_chunk = 16};
+  mlx_scheduler_parts_t parts = {.stepper = &rig->fake.base,
+                                 .pool = rig->pool,
+                                 .language = language_of(context),
+                                 .prompt_chunk = 16,
+                                 .now = rig_clock};
   parts.language.mask_work = rig->mask_work;
   CHECK_OK(mlx_scheduler_create_on(&parts, options, &rig->scheduler));
   const int64_t pages = rig->fake.base.pool_pages - 1 < rig->fake.base.slot_pages

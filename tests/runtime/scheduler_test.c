@@ -63,6 +63,9 @@ static void continue_job(job_t *job, const job_t *before, const rig_t *rig) {
   mlx_output_clear(&output);
 }
 
+// So that the budget of prompts limits their chunks.
+static double step_seconds(int64_t tokens) { return 0.01 * (double)(1 + tokens + tokens % 3); }
+
 static void random_rig(rig_t *rig, mlx_scheduler_options_t *options) {
   *rig = plain_rig(1 + random_below(6), 0);
   mlx_stepper_t *base = &rig->fake.base;
@@ -129,6 +132,8 @@ static void run_mix(uint64_t seed, totals_t *totals) {
   language_of(0);
   random_state = seed * 7919 + 1;
   random_rig(&rig, &options);
+  options.prefill_share = (double)(seed % 11) / 10;  // 0: the default
+  rig.fake.seconds = seed % 2 ? step_seconds : NULL;
   start(&rig, 16 + random_below(200), &options);
   const int count = 1 + (int)random_below(MOST);
   int arrived = 0;

@@ -38,9 +38,11 @@ TEST(chats_are_read) {
   CHECK(call.sampling.temperature == 0 && call.sampling.repeat_penalty == 1.1);
   CHECK_INT(call.stop_count, 1);
   CHECK_INT(call.format, MLX_FORMAT_JSON_SCHEMA);
-  CHECK_OK(CHAT->check(&call, 2048));
-  CHECK_ERROR(CHAT->check(&call, 2047), MLX_INVALID_INPUT,
-              "options.num_ctx: 2048 is more than the context of 2047");
+  CHAT->note_context(&call, 2048, &out);
+  CHECK(!out.length);
+  CHAT->note_context(&call, 2047, &out);
+  CHECK_TEXT(out.data, "options.num_ctx to 2047");
+  mlx_text_clear(&out);
   CHECK(!CHAT->write_load(&call, &answer, &out) && !out.length);
   CHECK_TEXT(call.variables, "{\"enable_thinking\":true,\"thinking\":true,\"reasoning_effort\":\"high\"}");
   CHECK_CONTAINS(call.tools, "\"name\":\"f\"");
@@ -57,7 +59,6 @@ TEST(chats_are_read) {
   CHECK_TEXT(call.variables, "{\"enable_thinking\":false,\"thinking\":false}");
   free_call(CHAT, &call);
   parse_call(CHAT, "{\"model\":\"m\",\"messages\":[]}", &call);
-  CHECK_OK(CHAT->check(&call, 1));
   CHECK(CHAT->write_load(&call, &answer, &out));
   CHECK_CONTAINS(out.data, "\"content\":\"\"},\"done\":true,\"done_reason\":\"load\"");
   mlx_text_clear(&out);

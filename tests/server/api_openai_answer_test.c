@@ -137,6 +137,45 @@ TEST(reasoning_is_left_out_on_request) {
   mlx_text_clear(&stream);
 }
 
+TEST(an_answer_to_functions_has_a_function_call) {
+  static const mlx_event_t events[] = {TOOL_EVENT(0, "c1", "f"), ARGUMENTS_EVENT(0, "{}"), TOOL_END_EVENT(0),
+                                       FINISH_EVENT(MLX_FINISH_STOP)};
+  const char *body =
+      "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"functions\":[{\"name\":\"f\"}]}";
+  mlx_text_t whole = whole_answer(&mlx_api_chat, body, events, COUNT(events));
+  CHECK_CONTAINS(whole.data,
+                 "\"content\":null,\"refusal\":null,\"function_call\":{\"name\":\"f\",\"arguments\":"
+                 "\"{}\"}},\"logprobs\":null,\"finish_reason\":\"function_call\"}");
+  mlx_text_clear(&whole);
+  mlx_text_t stream = streamed_answer(&mlx_api_chat, body, events, COUNT(events), NULL);
+  CHECK_CONTAINS(stream.data, "\"delta\":{\"function_call\":{\"name\":\"f\",\"arguments\":\"\"}}");
+  CHECK_CONTAINS(stream.data, "\"delta\":{\"function_call\":{\"arguments\":\"{}\"}}");
+  CHECK_CONTAINS(stream.data, "\"finish_reason\":\"function_call\"");
+  CHECK(!strstr(stream.data, "tool_calls"));
+  mlx_text_clear(&stream);
+}
+
+// Two prompts with three answers each; of each, the two most likely ones are written, the best first.
+TEST(best_of_writes_the_choices_with_the_highest_mean_logprob) {
+  static const double means[] = {-2, -0.5, -1, -3, -3, -1};
+  mlx_event_t events[12];
+  char texts[6][2];
+  for (size_t i = 0; i < 6; ++i) {
+    texts[i][0] = (char)('a' + i);
+    events[2 * i] = (mlx_event_t){.kind = MLX_EVENT_TEXT, .choice = i, .text = texts[i], .length = 1};
+    events[2 * i + 1] = (mlx_event_t){
+        .kind = MLX_EVENT_FINISH, .choice = i, .finish = MLX_FINISH_STOP, .mean_logprob = means[i]};
+  }
+  mlx_text_t whole = whole_answer(&mlx_api_completion, "{\"prompt\":[\"x\",\"y\"],\"n\":2,\"best_of\":3}",
+                                  events, COUNT(events));
+#define CHOICE(index, text) \
+  "{\"index\":" index ",\"text\":\"" text "\",\"logprobs\":null,\"finish_reason\":\"stop\"}"
+  CHECK_CONTAINS(whole.data, "\"choices\":[" CHOICE("0", "b") "," CHOICE("1", "c") "," CHOICE(
+                                 "2", "f") "," CHOICE("3", "d") "]");
+#undef CHOICE
+  mlx_text_clear(&whole);
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Completions
 
@@ -432,7 +471,9 @@ TEST(every_failing_allocation_is_an_error_without_a_leak) {
   }
 }
 
-TEST_MAIN(CASE(every_failing_allocation_is_an_error_without_a_leak), CASE(a_whole_chat_answer),
+TEST_MAIN(CASE(an_answer_to_functions_has_a_function_call),
+          CASE(best_of_writes_the_choices_with_the_highest_mean_logprob),
+          CASE(every_failing_allocation_is_an_error_without_a_leak), CASE(a_whole_chat_answer),
           CASE(a_chat_stream_sends_the_role_once_and_ends_with_timings),
           CASE(a_chat_stream_with_tool_calls_and_reasoning),
           CASE(a_chat_stream_with_usage_ends_with_a_chunk_without_choices),

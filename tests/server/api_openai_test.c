@@ -65,6 +65,14 @@ TEST(chat_messages_are_normalized) {
        "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"c\",\"type\":\"function\","
        "\"function\":"
        "{\"name\":\"f\",\"arguments\":{\"a\":1}}}]}]"},
+      // the older form has no ids: the n-th result belongs to the n-th call
+      {"{\"role\":\"assistant\",\"content\":null,\"function_call\":{\"name\":\"f\",\"arguments\":\"{"
+       "\\\"a\\\":1}\"}},"
+       "{\"role\":\"function\",\"name\":\"f\",\"content\":\"42\"}",
+       "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"call00000\",\"type\":"
+       "\"function\","
+       "\"function\":{\"name\":\"f\",\"arguments\":{\"a\":1}}}]},{\"role\":\"tool\",\"content\":\"42\","
+       "\"tool_call_id\":\"call00000\",\"name\":\"f\"}]"},
       {"{\"role\":\"user\",\"content\":\"a\\u0000b\"}", "[{\"role\":\"user\",\"content\":\"a\\u0000b\"}]"},
   };
   for (size_t i = 0; i < COUNT(cases); ++i) {
@@ -89,8 +97,6 @@ TEST(bad_messages_are_refused_by_path) {
       {MESSAGES("{\"role\":1}"), "invalid messages[0].role: expected a string, not a number"},
       {MESSAGES("{\"role\":\"robot\",\"content\":\"x\"}"),
        "invalid messages[0].role: expected system, developer"},
-      {MESSAGES("{\"role\":\"function\",\"content\":\"x\"}"),
-       "unsupported messages[0].role: 'function' is not supported | use role tool"},
       {MESSAGES("{\"role\":\"user\"}"), "invalid messages[0].content: missing"},
       {MESSAGES("{\"role\":\"user\",\"content\":1}"),
        "invalid messages[0].content: expected a string or a list"},
@@ -105,8 +111,12 @@ TEST(bad_messages_are_refused_by_path) {
        "unsupported messages[0].content[0].type: 'input_audio' is not supported"},
       {MESSAGES("{\"role\":\"user\",\"content\":\"x\",\"images\":[\"AA\"]}"),
        "unsupported messages[0].images: not supported"},
-      {MESSAGES("{\"role\":\"assistant\",\"function_call\":{\"name\":\"f\"}}"),
-       "unsupported messages[0].function_call: not supported | use tool_calls"},
+      {MESSAGES("{\"role\":\"assistant\",\"function_call\":{\"arguments\":\"{}\"}}"),
+       "invalid messages[0].function_call.name: expected a string"},
+      {MESSAGES("{\"role\":\"user\",\"content\":\"x\",\"function_call\":{\"name\":\"f\"}}"),
+       "invalid messages[0].function_call: only messages of the assistant"},
+      {MESSAGES("{\"role\":\"function\",\"content\":\"x\"}"),
+       "invalid messages[0].name: expected a string, not nothing"},
       {MESSAGES("{\"role\":\"user\",\"content\":\"\",\"tool_calls\":[{}]}"),
        "invalid messages[0].tool_calls: only messages of the assistant"},
       {MESSAGES("{\"role\":\"assistant\",\"tool_calls\":{}}"),
@@ -263,11 +273,34 @@ TEST(the_last_message_is_continued_on_request) {
   free_call(&mlx_api_chat, &call);
 }
 
+TEST(functions_are_the_older_form_of_tools) {
+#define FUNCTIONS "\"functions\":[{\"name\":\"f\",\"parameters\":{\"type\":\"object\"}}]"
+  mlx_api_call_t call;
+  parse_call(&mlx_api_chat, CHAT(FUNCTIONS), &call);
+  CHECK_TEXT(call.tools,
+             "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\"}}}]");
+  CHECK_INT(call.tool_choice, MLX_TOOLS_AUTO);
+  CHECK(call.one_tool_call);
+  free_call(&mlx_api_chat, &call);
+  parse_call(&mlx_api_chat, CHAT(FUNCTIONS ",\"function_call\":\"none\""), &call);
+  CHECK_INT(call.tool_choice, MLX_TOOLS_NONE);
+  free_call(&mlx_api_chat, &call);
+  parse_call(&mlx_api_chat, CHAT(FUNCTIONS ",\"function_call\":{\"name\":\"f\"}"), &call);
+  CHECK_INT(call.tool_choice, MLX_TOOLS_NAMED);
+  CHECK_TEXT(call.tool_name, "f");
+  free_call(&mlx_api_chat, &call);
+}
+
 TEST(bad_chat_fields_are_refused_by_path) {
   static const bad_case_t cases[] = {
       {CHAT("\"temprature\":1"), "unsupported temprature: unknown field | did you mean 'temperature'?"},
-      {CHAT("\"functions\":[]"), "unsupported functions: not supported | use tools"},
-      {CHAT("\"function_call\":\"auto\""), "unsupported function_call: not supported | use tool_choice"},
+      {CHAT("\"functions\":{}"), "invalid functions: expected a list, not an object"},
+      {CHAT("\"functions\":[{}]"), "invalid functions[0].name: expected a string"},
+      {CHAT("\"function_call\":\"required\""), "invalid function_call: expected auto, none or an object"},
+      {CHAT("\"functions\":[{\"name\":\"f\"}],\"function_call\":{\"name\":\"g\"}"),
+       "invalid function_call.name: functions has no function 'g'"},
+      {CHAT(TOOLS ",\"functions\":[{\"name\":\"f\"}]"),
+       "invalid functions: not possible together with tools"},
       {CHAT("\"model\":1"), "invalid model: expected a string, not a number"},
       {CHAT("\"max_tokens\":0"), "invalid max_tokens: expected at least 1 token"},
       {CHAT("\"max_tokens\":-5"), "invalid max_tokens: expected an integer from -1"},
@@ -384,7 +417,11 @@ TEST(bad_completion_fields_are_refused_by_path) {
       {"{\"prompt\":[[1,2.5]]}", "invalid prompt[0][1]: expected a token id"},
       {"{\"prompt\":[[4294967296]]}", "invalid prompt[0][0]: expected a token id"},
       {"{\"prompt\":[1],\"suffix\":\"b\"}", "invalid suffix: needs one prompt"},
-      {"{\"prompt\":\"a\",\"best_of\":3}", "unsupported best_of: only supported if it equals n"},
+      {"{\"prompt\":\"a\",\"n\":3,\"best_of\":2}", "invalid best_of: expected at least n, which is 3"},
+      {"{\"prompt\":\"a\",\"best_of\":3,\"stream\":true}",
+       "invalid best_of: more than n is not possible with stream"},
+      {"{\"prompt\":[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\",\"h\",\"i\"],\"best_of\":128}",
+       "invalid best_of: best_of times the number"},
       {"{\"prompt\":\"a\",\"logprobs\":21}", "invalid logprobs: expected an integer from 0 to 20"},
       {"{\"prompt\":\"a\",\"logprobs\":true}", "invalid logprobs: expected an integer, not a boolean"},
       {"{\"prompt\":[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\",\"h\",\"i\"],\"n\":128}",
@@ -490,7 +527,7 @@ TEST(bad_response_fields_are_refused_by_path) {
       {"{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_image\"}]}]}",
        "unsupported input[0].content[0].type: 'input_image' is not supported"},
       {"{\"input\":[{\"type\":\"item_reference\",\"id\":\"x\"}]}",
-       "unsupported input[0].type: 'item_reference' is not supported | nothing is stored"},
+       "unsupported input[0].type: 'item_reference' is not supported | items have no references"},
       {"{\"input\":[{\"type\":\"computer_call\"}]}",
        "unsupported input[0].type: 'computer_call' is not supported"},
       {"{\"input\":[{\"type\":\"function_call\",\"name\":\"f\"}]}",
@@ -500,7 +537,7 @@ TEST(bad_response_fields_are_refused_by_path) {
       {"{\"input\":[{\"type\":\"function_call_output\",\"call_id\":\"c\"}]}",
        "invalid input[0].output: expected"},
       {"{\"input\":\"x\",\"previous_response_id\":\"resp_1\"}",
-       "unsupported previous_response_id: not supported | nothing is stored"},
+       "invalid previous_response_id: there is no response 'resp_1' | send the whole conversation"},
       {"{\"input\":\"x\",\"conversation\":\"c\"}", "unsupported conversation: not supported"},
       {"{\"input\":\"x\",\"background\":true}", "unsupported background: not supported"},
       {"{\"input\":\"x\",\"reasoning\":{\"mode\":\"pro\"}}", "unsupported reasoning.mode: expected standard"},
@@ -596,9 +633,9 @@ TEST(every_ignored_and_refused_field_is_documented) {
 TEST_MAIN(CASE(chat_messages_are_normalized), CASE(bad_messages_are_refused_by_path),
           CASE(chat_fields_are_read), CASE(tools_are_read_and_null_descriptions_are_fine),
           CASE(output_formats_are_read), CASE(reasoning_fields_become_template_variables),
-          CASE(the_last_message_is_continued_on_request), CASE(bad_chat_fields_are_refused_by_path),
-          CASE(completion_prompts_have_four_forms), CASE(bad_completion_fields_are_refused_by_path),
-          CASE(response_input_becomes_messages),
+          CASE(the_last_message_is_continued_on_request), CASE(functions_are_the_older_form_of_tools),
+          CASE(bad_chat_fields_are_refused_by_path), CASE(completion_prompts_have_four_forms),
+          CASE(bad_completion_fields_are_refused_by_path), CASE(response_input_becomes_messages),
           CASE(response_fields_are_read_and_tools_of_coding_agents_are_skipped),
           CASE(bad_response_fields_are_refused_by_path), CASE(hostile_bodies_are_refused_without_harm),
           CASE(a_message_of_a_megabyte_is_kept_whole), CASE(hostile_arguments_of_a_tool_call_stay_a_string),

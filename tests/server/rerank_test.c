@@ -122,6 +122,11 @@ TEST(texts_have_the_form_of_text_embeddings_inference) {
   yyjson_doc *raw = post("/rerank", text),
              *other = post("/rerank", "{\"query\":\"people\",\"documents\":[\"a river\",\"many people\"]}");
   CHECK_INT(yyjson_arr_size(yyjson_doc_get_root(doc)), 2);
+  snprintf(text, sizeof text, body, ",\"top_n\":1");
+  yyjson_doc *first = post("/rerank", text);
+  CHECK_INT(yyjson_arr_size(yyjson_doc_get_root(first)), 1);
+  CHECK_INT(yyjson_get_uint(at(first, "/0/index")), yyjson_get_uint(at(doc, "/0/index")));
+  yyjson_doc_free(first);
   for (int i = 0; i < 2; ++i) {
     yyjson_val *one = yyjson_arr_get(yyjson_doc_get_root(doc), (size_t)i),
                *before = yyjson_arr_get(yyjson_doc_get_root(raw), (size_t)i);

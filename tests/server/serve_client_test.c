@@ -73,7 +73,22 @@ TEST(schema_keywords_that_cannot_be_enforced_are_annotations) {
       {"{\"type\":\"string\",\"pattern\":\"(a)\\\\1\"}", "pattern"},
       {"{\"type\":\"array\",\"contains\":{\"const\":1}}", "contains"},
       {"{\"type\":\"object\",\"unevaluatedProperties\":false}", "unevaluatedProperties"},
+      {"{\"type\":\"string\",\"not\":{\"pattern\":\"a\"}}", "not"},
+      {"{\"type\":\"string\",\"if\":{\"pattern\":\"a\"},\"then\":{\"minLength\":2}}", "if"},
+      {"{\"type\":\"object\",\"propertyNames\":{\"not\":{\"const\":\"a\"}}}", "/propertyNames: not"},
+      {"{\"type\":\"object\",\"patternProperties\":{\"(?!a)\":{}}}", "patternProperties"},
+      {"{\"type\":\"object\",\"minProperties\":2,\"additionalProperties\":true}", "minProperties"},
+      {"{\"type\":\"string\",\"format\":\"color\"}", NULL},
       {"{\"type\":\"string\",\"format\":\"email\"}", NULL},
+      {"{\"type\":\"string\",\"format\":\"uri\"}", NULL},
+      {"{\"type\":\"string\",\"format\":\"hostname\"}", NULL},
+      {"{\"type\":\"string\",\"format\":\"ipv4\"}", NULL},
+      {"{\"type\":\"string\",\"format\":\"ipv6\"}", NULL},
+      {"{\"type\":\"integer\",\"multipleOf\":5}", NULL},
+      {"{\"type\":\"array\",\"items\":{\"enum\":[1,2]},\"uniqueItems\":true}", NULL},
+      {"{\"type\":\"object\",\"properties\":{\"a\":{\"const\":1}},\"if\":{\"required\":[\"a\"]},\"then\":{"
+       "\"minProperties\":1}}",
+       NULL},
       {"{\"type\":\"object\",\"minProperties\":1,\"propertyNames\":{\"pattern\":\"^a\"}}", NULL},
       {"{\"type\":\"object\",\"patternProperties\":{\"^a\":{\"type\":\"integer\"}}}", NULL},
       {"{\"type\":\"string\",\"not\":{\"const\":\"a\"}}", NULL},
@@ -83,7 +98,8 @@ TEST(schema_keywords_that_cannot_be_enforced_are_annotations) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     snprintf(body, sizeof body, TOOL("%s"), cases[i].schema);
     call("POST", "/v1/chat/completions", "", body, 200, &reply);
-    snprintf(header, sizeof header, "X-Mlxcel-Unenforced: tools[0].function.parameters#/properties/x: %s\r\n",
+    snprintf(header, sizeof header, "X-Mlxcel-Unenforced: tools[0].function.parameters#/properties/x%s%s\r\n",
+             cases[i].keyword && *cases[i].keyword == '/' ? "" : ": ",
              cases[i].keyword ? cases[i].keyword : "");
     if (cases[i].keyword) CHECK_CONTAINS(reply.headers, header);
     if (!cases[i].keyword) CHECK(!strstr(reply.headers, "X-Mlxcel-Unenforced"));
@@ -95,6 +111,31 @@ TEST(schema_keywords_that_cannot_be_enforced_are_annotations) {
        &reply);
   CHECK_CONTAINS(reply_text(&reply), "\"text\":\"\\\"b\\\"\"");
   mlx_text_clear(&reply.body);
+}
+
+// Schemas that are wrong, or that no JSON text satisfies.
+TEST(a_tool_with_an_impossible_schema_takes_any_object) {
+  static const char *const schemas[] = {
+      "{\"not\":{}}",
+      "{\"type\":\"text\"}",
+      "{\"type\":\"string\",\"minLength\":-1}",
+      "{\"type\":\"integer\",\"minimum\":5,\"maximum\":4}",
+      "{\"$ref\":\"#/$defs/a\"}",
+      "{\"$ref\":\"#\"}",
+      "{\"enum\":[1],\"type\":\"string\"}",
+      "{\"type\":\"string\",\"format\":3}",
+      "{\"not\":3}",
+      "{\"type\":\"array\",\"minItems\":3,\"maxItems\":2}",
+      "{\"patternProperties\":[]}",
+  };
+  reply_t reply;
+  char body[1024];
+  for (size_t i = 0; i < sizeof schemas / sizeof *schemas; ++i) {
+    snprintf(body, sizeof body, TOOL("%s"), schemas[i]);
+    call("POST", "/v1/chat/completions", "", body, 200, &reply);
+    CHECK_CONTAINS(reply.headers, "X-Mlxcel-Unenforced: tools[0].function.parameters: the whole schema\r\n");
+    mlx_text_clear(&reply.body);
+  }
 }
 
 TEST(a_strict_server_refuses_unknown_fields) {
@@ -291,6 +332,7 @@ TEST(a_prompt_is_truncated_from_its_beginning_on_request) {
 
 TEST_MAIN(CASE(unknown_fields_are_ignored_and_named),
           CASE(schema_keywords_that_cannot_be_enforced_are_annotations),
+          CASE(a_tool_with_an_impossible_schema_takes_any_object),
           CASE(a_strict_server_refuses_unknown_fields), CASE(responses_have_the_id_of_the_request),
           CASE(errors_have_the_form_of_the_called_api), CASE(monitors_and_launchers_find_their_endpoints),
           CASE(input_tokens_counts_what_a_response_would_read), CASE(token_ids_stop_and_steer_an_answer),

@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "tests/support/fixture_copy.h"
+#include "tests/support/gap_model.h"
 #include "tests/support/json_reply.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
@@ -13,57 +13,15 @@
 static served_t shared;
 
 static void end_shared(void) {
-  static const char *const files[] = {"config.json", "generation_config.json", "model.safetensors",
-                                      "tokenizer.json"};
   if (shared.pid) kill(shared.pid, SIGKILL);
-  for (size_t i = 0; i < 4; ++i) remove(in_folder(files[i]));
-  remove(folder);
-}
-
-// Replaces the first |from| of the text.
-static void replace(mlx_text_t *text, const char *from, const char *to) {
-  const char *found = strstr(text->data, from);
-  mlx_text_t out = {0};
-  if (!found) CHECK_FAIL("the tokenizer has no %s", from);
-  mlx_text_append(&out, text->data, (size_t)(found - text->data));
-  mlx_text_puts(&out, to);
-  mlx_text_puts(&out, found + strlen(from));
-  mlx_text_clear(text);
-  *text = out;
-}
-
-#define ADDED(id, name)                                         \
-  ",{\"id\":" id ",\"content\":\"" name                         \
-  "\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false," \
-  "\"normalized\":false,\"special\":true}"
-
-// Three tokens at the end of the vocabulary become those for gaps.
-static void add_gap_tokens(void) {
-  size_t length;
-  char *json;
-  CHECK_OK(mlx_read_file(in_folder("tokenizer.json"), 1 << 20, &json, &length));
-  mlx_text_t text = {0};
-  mlx_text_append(&text, json, length);
-  mlx_free(json);
-  replace(&text, "\"thing\": 317", "\"<|fim_prefix|>\": 317");
-  replace(&text, "\"use\": 318", "\"<|fim_suffix|>\": 318");
-  replace(&text, "\"ver\": 319", "\"<|fim_middle|>\": 319");
-  replace(&text, "[\n        \"t\",\n        \"hing\"\n      ],", "");
-  replace(&text, "[\n        \"u\",\n        \"se\"\n      ],", "");
-  replace(&text, "\n        \"v\",\n        \"er\"\n", "\n        \"t\",\n        \"he\"\n");
-  replace(&text, "\"special\": true\n    }\n  ],",
-          "\"special\": true}" ADDED("317", "<|fim_prefix|>") ADDED("318", "<|fim_suffix|>")
-              ADDED("319", "<|fim_middle|>") "],");
-  CHECK_OK(mlx_write_file(in_folder("tokenizer.json"), text.data, text.length));
-  mlx_text_clear(&text);
+  remove_gap_model();
 }
 
 static void start_shared(void) {
   if (shared.pid) return;
   strcpy(folder, "/tmp/mlxcel-llama-XXXXXX");
   CHECK(mkdtemp(folder) && !atexit(end_shared));
-  copy_fixture("qwen2");
-  add_gap_tokens();
+  make_gap_model("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>");
   SERVE(&shared, folder, "--device", "cpu", "--parallel", "2", "-c", "256");
 }
 
@@ -157,8 +115,10 @@ TEST(native_options_are_read_by_their_names) {
   CHECK_TEXT(yyjson_get_str(yyjson_obj_get(yyjson_doc_get_root(doc), "content")), "yes");
   CHECK_INT(yyjson_get_sint(yyjson_obj_get(yyjson_doc_get_root(doc), "generation_settings/n_predict")), 9);
   yyjson_doc_free(doc);
-  doc = post("/completion", "{\"prompt\":[\"a\",\"b\"],\"n_predict\":1}", 200);
-  CHECK_INT((int64_t)yyjson_arr_size(yyjson_doc_get_root(doc)), 2);
+  doc = post("/completion",
+             "{\"prompt\":[\"a\",[1],{\"prompt_string\":\"a\"}],\"n_predict\":2,\"temperature\":0}", 200);
+  CHECK_INT((int64_t)yyjson_arr_size(yyjson_doc_get_root(doc)), 3);
+  check_same_text_at(doc, "/0/content", doc, "/2/content");
   yyjson_doc_free(doc);
   doc = post("/completion", "{\"n_predict\":1}", 400);
   CHECK_TEXT(yyjson_get_str(at(doc, "/error/param")), "prompt");

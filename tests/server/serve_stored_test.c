@@ -2,6 +2,7 @@
 // has them; the server itself never asks it.
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "tests/support/command.h"
 #include "tests/support/folder.h"
 #include "tests/support/http_client.h"
@@ -146,5 +147,93 @@ TEST(models_are_pulled_and_removed_while_the_server_runs) {
   stop();
 }
 
-TEST_MAIN(CASE(stored_models_are_listed_and_loaded_on_demand),
+static reply_t ask(const char *path, const char *body, int status) {
+  reply_t reply;
+  client_call(served.port, "POST", path, "", body, &reply);
+  if (reply.status != status)
+    CHECK_FAIL("%s %s: status %d: %s", path, body, reply.status, reply_text(&reply));
+  return reply;
+}
+
+static void check_refused(const char *path, const char *body, int status, const char *error) {
+  reply_t reply = ask(path, body, status);
+  CHECK_CONTAINS(reply_text(&reply), "{\"error\":\"");  // Ollama's form
+  CHECK_CONTAINS(reply_text(&reply), error);
+  mlx_text_clear(&reply.body);
+}
+
+TEST(clients_pull_only_what_the_server_allows) {
+  begin();
+  SERVE(&served, "--device", "cpu", "-c", "64", "--allow-pull", "smollm2:*,hf:acme/tiny*");
+  check_refused("/api/pull", "{\"model\":\"hf:acme/late-GGUF\"}", 400, "may not be pulled");
+  check_refused("/api/pull", "{\"model\":\"oci://127.0.0.1/tiny\"}", 404, "is no short name");
+  check_refused("/api/pull", "{\"model\":\"http://127.0.0.1/tiny.gguf\"}", 404, "is no short name");
+  check_refused("/api/pull", "{}", 400, "model: missing");
+  reply_t reply = ask("/api/pull", "{\"model\":\"acme/tiny-GGUF:latest\"}", 200);
+  CHECK(!strncmp(reply_text(&reply), "{\"status\":\"pulling manifest\"}\n", 30));
+  CHECK(mlx_ends_with(reply_text(&reply), "{\"status\":\"success\"}\n"));
+  mlx_text_clear(&reply.body);
+  reply = ask("/api/generate",
+              "{\"model\":\"acme/tiny-GGUF\",\"prompt\":\"a\",\"options\":{\"num_predict\":2},\"raw\":true}",
+              200);
+  CHECK_CONTAINS(reply_text(&reply), "\"done\":true");
+  mlx_text_clear(&reply.body);
+  reply = ask("/api/pull", "{\"name\":\"smollm2:135m\",\"stream\":false}", 200);
+  CHECK_TEXT(reply_text(&reply), "{\"status\":\"success\"}");
+  mlx_text_clear(&reply.body);
+  reply = ask("/api/pull", "{\"model\":\"hf:acme/tiny-none\"}", 200);  // the stream ends with an error
+  CHECK_CONTAINS(reply_text(&reply), "\n{\"error\":\"");
+  CHECK(!strstr(reply_text(&reply), "success"));
+  mlx_text_clear(&reply.body);
+  stop();
+}
+
+TEST(clients_change_nothing_unless_the_server_allows_it) {
+  begin();
+  pull("hf:acme/tiny-GGUF");
+  SERVE(&served, "--device", "cpu", "-c", "64", "--no-page");
+  check_refused("/api/pull", "{\"model\":\"hf:acme/tiny-GGUF\"}", 400, "--allow-pull");
+  check_refused("/api/copy", "{\"source\":\"acme/tiny-GGUF\",\"destination\":\"b\"}", 400, "--allow-copy");
+  stop();
+  SERVE(&served, "--device", "cpu", "-c", "64", "--allow-copy");
+  check_refused("/api/copy", "{\"source\":\"nothing\",\"destination\":\"b\"}", 404, "does not exist");
+  check_refused("/api/copy", "{\"source\":\"acme/tiny-GGUF\"}", 400, "destination: expected the name");
+  for (int i = 0; i < 2; ++i) {
+    reply_t reply = ask("/api/copy", "{\"source\":\"acme/tiny-GGUF\",\"destination\":\"mine\"}", 200);
+    mlx_text_clear(&reply.body);
+  }
+  reply_t reply =
+      ask("/v1/completions", "{\"model\":\"Mine:latest\",\"prompt\":\"a\",\"max_tokens\":2}", 200);
+  mlx_text_clear(&reply.body);
+  client_call(served.port, "GET", "/api/tags", "", NULL, &reply);
+  CHECK_CONTAINS(reply_text(&reply), "\"name\":\"mine\"");
+  mlx_text_clear(&reply.body);
+  stop();
+}
+
+TEST(clients_delete_models_if_the_server_allows_it) {
+  reply_t reply;
+  begin();
+  pull("hf:acme/tiny-GGUF");
+  pull("hf:acme/late-GGUF");
+  for (int allowed = 0; allowed < 2; ++allowed) {
+    SERVE(&served, "--device", "cpu", "-c", "64", allowed ? "--allow-delete" : "--no-page");
+    check_complete("acme/tiny-GGUF", 200, "\"model\":\"" TINY_NAME "\"");
+    client_call(served.port, "DELETE", "/api/delete", "", "{\"model\":\"acme/tiny-GGUF\"}", &reply);
+    CHECK_INT(reply.status, allowed ? 200 : 400);
+    if (!allowed) CHECK_CONTAINS(reply_text(&reply), "--allow-delete");
+    mlx_text_clear(&reply.body);
+    check_complete("acme/tiny-GGUF", allowed ? 404 : 200, allowed ? "does not exist" : TINY_NAME);
+    check_complete("acme/late-GGUF", 200, "\"model\":\"" LATE_NAME "\"");
+    client_call(served.port, "DELETE", "/api/delete", "", "{\"model\":\"nothing\"}", &reply);
+    CHECK_INT(reply.status, allowed ? 404 : 400);
+    mlx_text_clear(&reply.body);
+    CHECK(mlx_is_file(in_folder("hub/acme/tiny-GGUF/tiny-F32.gguf")));
+    stop();
+  }
+}
+
+TEST_MAIN(CASE(clients_delete_models_if_the_server_allows_it), CASE(clients_pull_only_what_the_server_allows),
+          CASE(clients_change_nothing_unless_the_server_allows_it),
+          CASE(stored_models_are_listed_and_loaded_on_demand),
           CASE(models_are_pulled_and_removed_while_the_server_runs))

@@ -217,10 +217,14 @@ TEST(ollamas_endpoints_answer) {
   doc = post("/api/generate", "{\"model\":\"tiny-llama\"}", 200);  // only loads the model
   CHECK_TEXT(yyjson_get_str(at(doc, "/done_reason")), "load");
   yyjson_doc_free(doc);
-  yyjson_doc_free(post("/api/chat",
-                       "{\"model\":\"tiny-llama\",\"options\":{\"num_ctx\":1000000},"
-                       "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
-                       400));
+  client_call(
+      shared.port, "POST", "/api/chat", "",
+      "{\"model\":\"tiny-llama\",\"stream\":false,\"options\":{\"num_ctx\":1000000,\"num_predict\":2},"
+      "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
+      &reply);
+  CHECK_INT(reply.status, 200);
+  CHECK(strcasestr(reply.headers, "x-mlxcel-clamped: options.num_ctx to "));
+  mlx_text_clear(&reply.body);
   doc = post("/api/show",
              "{\"model\":\"tiny-llama\",\"system\":\"\",\"template\":\"\",\"options\":null,\"name\":\"\"}",
              200);

@@ -131,7 +131,10 @@ typedef struct fake {
   size_t answer_count;
   int64_t buckets[4][2];                                        // for fits; [0][0] 0: none
   int64_t steps, bursts, burst_tokens, copies, mixed, fail_at;  // fail_at: the step that fails; 0: none
-  int64_t largest_chunk;  // most prompt tokens of a step that also decodes
+  int64_t largest_chunk;              // most prompt tokens of a step that also decodes
+  double (*seconds)(int64_t tokens);  // of a step, which |*clock| counts; NULL: steps take no time
+  double *clock;
+  bool has_sizes;  // the functions of |buckets| take the time of their size
 } fake_t;
 
 // The first position that a token at |position| sees.
@@ -191,6 +194,24 @@ static inline void fake_run_step(fake_t *f, const mlx_ticket_t *t) {
   }
 }
 
+static inline int64_t fake_size(const mlx_stepper_t *base, int64_t tokens, int64_t wanted) {
+  const fake_t *f = (const fake_t *)base;
+  for (int i = 0; i < 4; ++i) {
+    if (tokens <= f->buckets[i][0] && wanted <= f->buckets[i][1]) return f->buckets[i][0];
+  }
+  return 0;
+}
+
+static inline void fake_count_time(fake_t *f, const mlx_ticket_t *t) {
+  int64_t tokens = 0, wanted = 0;
+  if (!f->seconds) return;
+  for (size_t i = 0; i < t->part_count; ++i) {
+    tokens += t->parts[i].segment.count;
+    wanted += t->parts[i].segment.wanted != NULL;
+  }
+  *f->clock += f->seconds(f->has_sizes ? fake_size(&f->base, tokens, wanted) : tokens);
+}
+
 static inline void fake_run_burst(fake_t *f, const mlx_ticket_t *t) {
   bool ended = false;
   f->answer_count = 0;
@@ -237,6 +258,7 @@ static inline mlx_status_t fake_wait(mlx_stepper_t *base, mlx_ticket_t *ticket,
       fake_run_burst(f, t);
     } else {
       fake_run_step(f, t);
+      fake_count_time(f, t);
     }
     fake_free_ticket(t);
   }
@@ -314,11 +336,7 @@ static inline mlx_ticket_t *fake_ticket(fake_t *f, fake_kind_t kind, const mlx_s
 // The calls
 
 static inline bool fake_fits(const mlx_stepper_t *base, int64_t tokens, int64_t wanted) {
-  const fake_t *f = (const fake_t *)base;
-  for (int i = 0; i < 4; ++i) {
-    if (tokens <= f->buckets[i][0] && wanted <= f->buckets[i][1]) return true;
-  }
-  return false;
+  return fake_size(base, tokens, wanted) != 0;
 }
 
 static inline mlx_status_t fake_set_page(mlx_stepper_t *base, int32_t slot, int32_t nth, int32_t page) {
@@ -428,6 +446,7 @@ static inline void fake_start(fake_t *f) {
   f->width = (base->slot_pages + 1) * MLX_KV_PAGE;
   base->vocab = FAKE_VOCAB;
   if (f->buckets[0][0]) base->fits = fake_fits;
+  if (f->has_sizes) base->size = fake_size;
   base->set_page = fake_set_page;
   base->set_tokens = fake_set_tokens;
   base->submit = fake_submit;

@@ -1,5 +1,5 @@
 // Collects the weights that bundles without weights need. See needed.h.
-#include "cli/needed.h"
+#include "open/needed.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 // Needed: the weights in the cache that bundles of the user need, because they were compiled with
 // --no-weights. `cache clear` and `rm` keep them, also if such a bundle is not where `compile` wrote it: it
 // may have been moved.
-#ifndef MLXCEL_CLI_NEEDED_H_
-#define MLXCEL_CLI_NEEDED_H_
+#ifndef MLXCEL_OPEN_NEEDED_H_
+#define MLXCEL_OPEN_NEEDED_H_
 
 #include "cache/cache.h"
 
@@ -28,4 +28,4 @@ void mlx_needed_clear(mlx_needed_t *needed);
 // Valid until |needed| is cleared. Sets kept, kept_missing and dropped.
 mlx_cache_keep_t mlx_needed_keep(mlx_needed_t *needed);
 
-#endif  // MLXCEL_CLI_NEEDED_H_
+#endif  // MLXCEL_OPEN_NEEDED_H_

@@ -1,0 +1,350 @@
+// Pulls a model with the report of a download as Ollama's stream, deletes models, and gives names to them.
+#include "server/core/library.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/json_writer.h"
+#include "base/memory.h"
+#include "open/locate.h"
+#include "open/removal.h"
+#include "server/api/fields.h"
+#include "server/api/ollama.h"
+#include "server/api/ollama_text.h"
+#include "server/core/json_response.h"
+#include "server/core/opening.h"
+
+#define MOST_COPY_BODY 4096  // bytes: it is read on the loop thread
+#define MOST_COPIES 256      // names that clients give
+
+struct mlx_library {
+  mlx_library_rules_t rules;
+  atomic_bool pulling;
+  size_t copies;  // loop thread
+};
+
+mlx_status_t mlx_library_create(const mlx_library_rules_t *rules, mlx_library_t **out_library) {
+  MLX_TRY(mlx_alloc(1, sizeof **out_library, out_library));
+  (*out_library)->rules = *rules;
+  atomic_init(&(*out_library)->pulling, false);
+  return NULL;
+}
+
+void mlx_library_free(mlx_library_t *library) { mlx_free(library); }
+
+// ----------------------------------------------------------------------------------------------------------
+// Rules
+
+static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c; }
+
+// Remembers the last '*', so that the time is at most the product of both lengths.
+static bool matches(const char *pattern, size_t length, const char *text) {
+  size_t at = 0, star = SIZE_MAX;
+  const char *retry = NULL;
+  while (*text) {
+    if (at < length && pattern[at] == '*') {
+      star = at++;
+      retry = text;
+    } else if (at < length && lower(pattern[at]) == lower(*text)) {
+      ++at;
+      ++text;
+    } else if (star != SIZE_MAX) {
+      at = star + 1;
+      text = ++retry;
+    } else {
+      return false;
+    }
+  }
+  while (at < length && pattern[at] == '*') ++at;
+  return at == length;
+}
+
+bool mlx_library_allows(const char *patterns, const char *name, const char *ref) {
+  for (const char *at = patterns; at && *at; at += strcspn(at, ","), at += *at == ',') {
+    const size_t length = strcspn(at, ",");
+    if (length && (matches(at, length, name) || (ref && matches(at, length, ref)))) return true;
+  }
+  return false;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Pull
+
+typedef struct pull_job {
+  mlx_job_t *job;
+  char *name, *ref;  // owned: as the client wrote it, without ":latest"; hf:ORG/NAME...
+  bool stream, begun;
+} pull_job_t;
+
+static void put_line(pull_job_t *p, const mlx_text_t *line) {
+  if (!p->stream || line->failed) return;
+  if (!p->begun) mlx_exchange_begin(p->job->exchange, 200, mlx_api_ollama_chat.stream_type);
+  p->begun = true;
+  mlx_exchange_write(p->job->exchange, line->data, line->length);
+}
+
+static void put_status(pull_job_t *p, const char *status) {
+  mlx_text_t line = {0};
+  mlx_json_writer_t json = {.out = &line};
+  mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+  mlx_ollama_put_text(&json, "status", status);
+  mlx_json_end(&json);
+  mlx_text_puts(&line, "\n");
+  put_line(p, &line);
+  mlx_text_clear(&line);
+}
+
+// "1.2 GB", as base/meter.h writes it.
+static bool read_bytes(const char *text, double *out) {
+  static const char *const units[] = {"B", "kB", "MB", "GB", "TB"};
+  char unit[4];
+  double scale = 1;
+  if (sscanf(text, "%lf %3[kMGTB]", out, unit) != 2) return false;
+  for (size_t i = 0; i < sizeof units / sizeof *units; ++i, scale *= 1000) {
+    if (strcmp(unit, units[i])) continue;
+    *out *= scale;
+    return true;
+  }
+  return false;
+}
+
+// A progress text: "pulling org/name: 1.2 GB of 4.6 GB, 310.0 MB/s, 11 s left". Clients show the part that is
+// done.
+static void on_progress(void *user, mlx_report_kind_t kind, const char *text) {
+  pull_job_t *p = user;
+  const char *of = strstr(text, " of "), *done = of;
+  double completed, total;
+  mlx_text_t line = {0};
+  mlx_json_writer_t json = {.out = &line};
+  if (kind != MLX_REPORT_PROGRESS || !*text) return;
+  while (done && done > text && (done[-1] != ' ' || done[-2] != ':')) --done;
+  mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+  mlx_json_put_format(&json, "status", "pulling %.200s", p->name);
+  if (of && read_bytes(done, &completed) && read_bytes(of + 4, &total)) {
+    mlx_ollama_put_text(&json, "digest", p->ref);
+    mlx_json_put_int(&json, "total", (int64_t)total);
+    mlx_json_put_int(&json, "completed", (int64_t)completed);
+  }
+  mlx_json_end(&json);
+  mlx_text_puts(&line, "\n");
+  put_line(p, &line);
+  mlx_text_clear(&line);
+}
+
+static mlx_status_t read_pull(const mlx_place_t *root, pull_job_t *p) {
+  static const mlx_field_t fields[] = {MLX_READ("model"),
+                                       MLX_READ("name"),
+                                       MLX_READ("stream"),
+                                       MLX_IGNORE("username", "the server's own credentials are used"),
+                                       MLX_IGNORE("password", "the server's own credentials are used"),
+                                       MLX_REFUSE_VALUE("insecure", "leave it out"),
+                                       MLX_FIELDS_END};
+  const char *model = "", *name = "";
+  const mlx_place_t place = mlx_place_key(root, "model");
+  MLX_TRY(mlx_fields_check(root, fields, false));
+  MLX_TRY(mlx_field_text(root, "name", &name));
+  MLX_TRY(mlx_field_text(root, "model", &model));
+  MLX_TRY(mlx_field_bool(root, "stream", &p->stream));
+  if (!*model) model = name;
+  if (!*model) return mlx_field_error(&place, MLX_INVALID_INPUT, "missing; it is required");
+  const size_t length = strlen(model), latest = strlen(":latest");
+  const bool has_latest = mlx_ends_with_nocase(model, ":latest");
+  return mlx_copy_text(model, has_latest ? length - latest : length, &p->name);
+}
+
+static mlx_status_t check_pull(const mlx_job_t *job, pull_job_t *p) {
+  const mlx_library_t *library = job->service->library;
+  if (!library->rules.pull)
+    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "clients of this server may not pull models"),
+                           "start the server with --allow-pull PATTERNS, or run `mlxcel pull %s` there",
+                           p->name);
+  if (!job->service->opening->options->stored)
+    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "the models of this server are fixed"),
+                           "start the server without a model: it then serves what is pulled");
+  MLX_TRY(mlx_locate_reference(p->name, &p->ref));
+  if (!p->ref) return mlx_error(MLX_NOT_FOUND, "model: '%s' is no short name and no model of a hub", p->name);
+  if (mlx_library_allows(library->rules.pull, p->name, p->ref)) return NULL;
+  return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "model: '%s' may not be pulled", p->name),
+                         "the server allows %s", library->rules.pull);
+}
+
+static mlx_status_t parse(mlx_job_t *job, const char **out_model) {
+  pull_job_t *p = job->state;
+  size_t length;
+  yyjson_doc *doc;
+  const char *body = mlx_exchange_body(job->exchange, &length);
+  *out_model = NULL;
+  MLX_TRY(mlx_fields_parse(body, length, &doc));
+  const mlx_place_t root = mlx_place_root(doc);
+  mlx_status_t status = read_pull(&root, p);
+  yyjson_doc_free(doc);
+  if (!status) status = check_pull(job, p);
+  if (!status && atomic_exchange(&job->service->library->pulling, true))
+    status = mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "another model is being pulled"), "try again later");
+  return status;
+}
+
+static mlx_status_t pull(const pull_job_t *p) {
+  const mlx_service_t *service = p->job->service;
+  const mlx_report_t report = {
+      .emit = on_progress, .user = (void *)(uintptr_t)p, .cancel = service->opening->cancel};
+  char *path;
+  MLX_TRY(mlx_locate(p->ref, &report, &path));
+  mlx_free(path);
+  return mlx_models_scan(service->models);
+}
+
+// The worker downloads: the server has others for requests.
+static bool answer(mlx_job_t *job, const char *model) {
+  pull_job_t *p = job->state;
+  (void)model;
+  put_status(p, "pulling manifest");
+  mlx_status_t status = pull(p);
+  atomic_store(&job->service->library->pulling, false);
+  const mlx_failure_t failure = {.status = status};
+  if (!p->stream && status) {
+    mlx_failure_respond(&failure, job->error, job->exchange);
+  } else if (!p->stream) {
+    mlx_text_t body = {0};
+    mlx_text_puts(&body, "{\"status\":\"success\"}");
+    mlx_respond_json(job->exchange, 200, &body);
+  } else if (status) {
+    mlx_failure_text_t text;
+    mlx_text_t line = {0};
+    mlx_failure_describe(&failure, &text);
+    mlx_ollama_write_error(&text.error, &line);
+    mlx_text_puts(&line, "\n");
+    put_line(p, &line);
+    mlx_text_clear(&line);
+    mlx_exchange_end(job->exchange);
+  } else {
+    put_status(p, "success");
+    mlx_exchange_end(job->exchange);
+  }
+  mlx_status_free(status);
+  return true;
+}
+
+static void clear(mlx_job_t *job) {
+  pull_job_t *p = job->state;
+  mlx_free(p->name);
+  mlx_free(p->ref);
+  mlx_free(p);
+}
+
+static const mlx_job_kind_t pull_kind = {.parse = parse, .answer = answer, .clear = clear};
+
+mlx_status_t mlx_library_start_pull(mlx_job_t *job) {
+  pull_job_t *p;
+  MLX_TRY(mlx_alloc(1, sizeof *p, &p));
+  p->job = job;
+  p->stream = true;
+  job->error = mlx_ollama_write_error;
+  mlx_job_start(job, &pull_kind, p);
+  return NULL;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Delete
+
+static mlx_status_t remove_stored(const char *path) {
+  mlx_cache_cleared_t cleared;
+  mlx_removal_t removal = {0};
+  mlx_cache_t *cache;
+  MLX_TRY(mlx_cache_open(NULL, &cache));
+  mlx_status_t status = mlx_removal_plan(cache, path, &removal);
+  if (!status) status = mlx_removal_run(&removal, &cleared);
+  mlx_removal_clear(&removal);
+  mlx_cache_close(cache);
+  return status;
+}
+
+static mlx_status_t parse_delete(mlx_job_t *job, const char **out_model) {
+  const mlx_service_t *service = job->service;
+  size_t length;
+  char *name;
+  const char *body = mlx_exchange_body(job->exchange, &length);
+  *out_model = NULL;
+  if (!service->library->rules.remove)
+    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "clients of this server may not delete models"),
+                           "start the server with --allow-delete, or run `mlxcel rm NAME` there");
+  if (!service->opening->options->stored)
+    return mlx_error(MLX_UNSUPPORTED, "the models of this server are fixed: it deletes none of them");
+  MLX_TRY(mlx_ollama_parse_show(body, length, &name));
+  const mlx_served_model_t *model = mlx_models_find(service->models, name);
+  mlx_status_t status =
+      model ? remove_stored(mlx_served_model_path(model)) : mlx_models_missing_error(service->models, name);
+  mlx_free(name);
+  if (!status) status = mlx_models_scan(service->models);
+  if (!status) mlx_exchange_respond(job->exchange, 200, "application/json", "{}", 2);
+  return status;
+}
+
+// parse has responded.
+static bool answer_delete(mlx_job_t *job, const char *model) {
+  (void)job, (void)model;
+  return true;
+}
+
+static void clear_delete(mlx_job_t *job) { (void)job; }
+
+static const mlx_job_kind_t delete_kind = {
+    .parse = parse_delete, .answer = answer_delete, .clear = clear_delete};
+
+mlx_status_t mlx_library_start_delete(mlx_job_t *job) {
+  job->error = mlx_ollama_write_error;
+  mlx_job_start(job, &delete_kind, NULL);
+  return NULL;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Copy
+
+static mlx_status_t copy(mlx_site_t *site, const mlx_place_t *root) {
+  static const mlx_field_t fields[] = {MLX_READ("source"), MLX_READ("destination"), MLX_FIELDS_END};
+  mlx_library_t *library = site->service.library;
+  const char *names[2] = {NULL, NULL};
+  MLX_TRY(mlx_fields_check(root, fields, false));
+  for (int i = 0; i < 2; ++i) {
+    const mlx_place_t place = mlx_place_key(root, fields[i].name);
+    MLX_TRY(mlx_field_text(root, fields[i].name, &names[i]));
+    if (!names[i] || !*names[i]) return mlx_field_expected(&place, "the name of a model");
+  }
+  const mlx_served_model_t *source = mlx_models_find(site->service.models, names[0]),
+                           *other = mlx_models_find(site->service.models, names[1]);
+  if (!source) return mlx_models_missing_error(site->service.models, names[0]);
+  if (other == source) return NULL;
+  if (other) return mlx_error(MLX_INVALID_INPUT, "destination: another model is called '%s'", names[1]);
+  if (library->copies == MOST_COPIES)
+    return mlx_error(MLX_UNAVAILABLE, "the server has %d names of clients already", MOST_COPIES);
+  MLX_TRY(mlx_models_alias(site->service.models, names[1], names[0]));
+  ++library->copies;
+  return NULL;
+}
+
+static mlx_status_t read_copy(mlx_site_t *site, mlx_exchange_t *exchange) {
+  size_t length;
+  yyjson_doc *doc;
+  const char *body = mlx_exchange_body(exchange, &length);
+  if (!site->service.library->rules.copy)
+    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "clients of this server may not name models"),
+                           "start the server with --allow-copy");
+  if (length > MOST_COPY_BODY)
+    return mlx_error(MLX_INVALID_INPUT, "the body has more than %d bytes", MOST_COPY_BODY);
+  MLX_TRY(mlx_fields_parse(body, length, &doc));
+  const mlx_place_t root = mlx_place_root(doc);
+  mlx_status_t status = copy(site, &root);
+  yyjson_doc_free(doc);
+  return status;
+}
+
+void mlx_library_copy(mlx_site_t *site, mlx_exchange_t *exchange) {
+  mlx_status_t status = read_copy(site, exchange);
+  const mlx_failure_t failure = {.status = status};
+  if (status)
+    mlx_failure_respond(&failure, mlx_ollama_write_error, exchange);
+  else
+    mlx_exchange_respond(exchange, 200, "application/json", "{}", 2);
+  mlx_status_free(status);
+}
