@@ -8,7 +8,8 @@
 
 // Prints its arguments, asks the server that its environment or arguments name, and ends with status 7.
 static const char agent[] =
-    "#!/usr/bin/env python3\n"
+    "#!/bin/sh\n"
+    "''''exec python3 \"$0\" \"$@\"  # for sh, a string for Python'''\n"
     "import json, os, re, sys, urllib.request\n"
     "name, arguments = os.path.basename(sys.argv[0]), sys.argv[1:]\n"
     "hello = [{'role': 'user', 'content': 'hello'}]\n"
