@@ -11,7 +11,8 @@
 #include "tests/support/wide_fixtures.h"
 
 // Sliding windows and softcap; sinks and experts; QK norm and windows; learned positions; rotated halves;
-// experts with sigmoids and a bias of the choice; experts without a gate; groups of experts; latent attention.
+// experts with sigmoids and a bias of the choice; experts without a gate; groups of experts; latent
+// attention.
 static const char *const fixtures[] = {"gemma2",
                                        "gpt_oss",
                                        "exaone4",
