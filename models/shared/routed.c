@@ -38,8 +38,8 @@ static mlx_status_t read_groups(const mlx_source_t *source, const mlx_routed_fie
   c->expert_groups = defaults ? f->default_groups : 1;
   c->expert_groups_used = defaults ? f->default_groups_used : 1;
   MLX_TRY(mlx_source_int(source, "n_group", ".expert_group_count", 0, 4096, &c->expert_groups, &found));
-  MLX_TRY(mlx_source_int(source, "topk_group", ".expert_group_used_count", 0, 4096,
-                         &c->expert_groups_used, &found));
+  MLX_TRY(mlx_source_int(source, "topk_group", ".expert_group_used_count", 0, 4096, &c->expert_groups_used,
+                         &found));
   if (c->expert_groups <= 1) return NULL;
   const int64_t size = c->experts / c->expert_groups;
   if (c->experts % c->expert_groups || size < 2)
