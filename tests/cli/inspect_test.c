@@ -332,6 +332,9 @@ TEST(show_has_one_row_per_position_of_latent_attention) {
   CHECK_INT(yyjson_get_int(yyjson_obj_get(memory, "bf16")), (parameters + kv) * 2);
   mlx_json_close(&json);
   command_free(&run);
+  RUN(&run, "show", MLXCEL_SOURCE_DIR "/tests/fixtures/deepseek_v3-row");
+  CHECK_CONTAINS(run.out, "4 heads of 72 (keys and values in a row of 512 + 64)\n");
+  command_free(&run);
 }
 
 // The keys of the summary are the same for every kind of model.
