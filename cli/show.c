@@ -91,8 +91,12 @@ static void print_config(const mlx_model_t *model, const char *kind) {
   printf("shape         %lld %s, hidden %lld, MLP %lld, %lld %s of %lld", (long long)c->layers,
          mlx_plural((uint64_t)c->layers, "layer", "layers"), (long long)c->hidden,
          (long long)(c->expert_ffn ? c->expert_ffn : c->ffn), (long long)c->heads,
-         mlx_plural((uint64_t)c->heads, "head", "heads"), (long long)c->head_dim);
-  printf(c->kv_heads == c->heads ? "\n" : " (%lld for keys and values)\n", (long long)c->kv_heads);
+         mlx_plural((uint64_t)c->heads, "head", "heads"),
+         (long long)(c->kv_rank ? c->query_dim : c->head_dim));
+  if (c->kv_rank)
+    printf(" (keys and values in a row of %lld + %lld)\n", (long long)c->kv_rank, (long long)c->rope_dim);
+  else
+    printf(c->kv_heads == c->heads ? "\n" : " (%lld for keys and values)\n", (long long)c->kv_heads);
   if (c->global_head_dim)
     printf("no window     heads of %lld (%lld for keys and values) in layers without a window\n",
            (long long)c->global_head_dim, (long long)c->global_kv_heads);

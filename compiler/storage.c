@@ -114,8 +114,8 @@ static mlx_dtype_t float_dtype(const mlx_weight_t *weight, mlx_storage_t storage
   return dtype == MLX_BF16 || dtype == MLX_F16 ? dtype : storage.dtype;
 }
 
-// The GPU kernels multiply routers of floats. A quantized one (MLX) is small and dequantized exactly. So are the
-// matrices of heads, which no GPU kernel multiplies.
+// The GPU kernels multiply routers of floats. A quantized one (MLX) is small and dequantized exactly. So are
+// the matrices of heads, which no GPU kernel multiplies.
 static bool in_tiles_layout(const mlx_weight_t *weight) {
   if (weight->roles & (MLX_ROLE_ROUTER | MLX_ROLE_HEADS)) return false;
   return mlx_weight_is_matrix(weight) || mlx_weight_is_experts(weight);

@@ -69,8 +69,8 @@ typedef struct mlx_tensor_rule {
   mlx_picked_row_t hf_row, gguf_row;  // of a matrix: rows of a tensor with |fused_rows| rows; NULL: all rows
   uint32_t fused_rows;                // MLX_DIM
   // Of a weight [heads, rows, columns]: a matrix with |fused_rows| rows for each head, of which those from
-  // |whole_first| on are the weight's, if the file has no tensor for this weight. With |whole_transposed| they
-  // are the columns of the head's matrix.
+  // |whole_first| on are the weight's, if the file has no tensor for this weight. With |whole_transposed|
+  // they are the columns of the head's matrix.
   const char *hf_whole, *gguf_whole;
   uint32_t whole_first;  // MLX_DIM; 0: the first row
   bool whole_transposed;

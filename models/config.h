@@ -76,7 +76,8 @@ typedef struct mlx_config {
   double query_scale_beta;        // queries are scaled by 1 + beta * log(1 + floor(position / period))
   int64_t query_scale_period;     // 0: no scaling
 
-  // Latent attention: the cache keeps a row of kv_rank + rope_dim numbers for all heads, which head_dim counts.
+  // Latent attention: the cache keeps a row of kv_rank + rope_dim numbers for all heads, which are
+  // head_dim.
   int64_t kv_rank;             // width of the compressed keys and values; 0: no latent attention
   int64_t query_rank;          // width of the compressed queries; 0: they are not compressed
   int64_t nope_dim, rope_dim;  // parts of a head of queries and keys without and with rotary positions

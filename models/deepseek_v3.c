@@ -19,7 +19,7 @@ static mlx_status_t deepseek_v3_read_config(const mlx_source_t *source, mlx_conf
                                        .default_groups = 8,
                                        .default_groups_used = 4};
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
-  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.latent = true}, false, c));
+  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_kv_heads = 128, .latent = true}, false, c));
   MLX_TRY(mlx_read_draft_layers(source, 1, c));
   MLX_TRY(mlx_read_rms_eps(source, c));
   c->sigmoid_scores = c->choice_bias = true;

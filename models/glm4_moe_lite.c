@@ -15,7 +15,7 @@ static const mlx_tensor_rule_t glm4_moe_lite_tensors[] = {
 static mlx_status_t glm4_moe_lite_read_config(const mlx_source_t *source, mlx_config_t *c) {
   const mlx_routed_fields_t experts = {.default_dense = 1, .default_scale = 1.8, .default_sum = true};
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
-  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.latent = true}, false, c));
+  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_kv_heads = 20, .latent = true}, false, c));
   MLX_TRY(mlx_read_draft_layers(source, 1, c));
   MLX_TRY(mlx_read_rms_eps(source, c));
   c->sigmoid_scores = c->choice_bias = true;

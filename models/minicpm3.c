@@ -25,7 +25,7 @@ static mlx_status_t read_factor(const mlx_source_t *source, const char *key, dou
 static mlx_status_t minicpm3_read_config(const mlx_source_t *source, mlx_config_t *c) {
   double depth, base;
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
-  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.latent = true}, true, c));
+  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_kv_heads = 40, .latent = true}, true, c));
   MLX_TRY(mlx_read_rms_eps(source, c));
   MLX_TRY(mlx_read_flag(source, "mlp_bias", NULL, false, &c->mlp_bias));
   MLX_TRY(read_factor(source, "scale_emb", 12, 12, &c->embed_scale));

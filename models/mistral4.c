@@ -15,11 +15,12 @@ static const mlx_tensor_rule_t mistral4_tensors[] = {
 static mlx_status_t mistral4_read_config(const mlx_source_t *source, mlx_config_t *c) {
   const char *original = "rope_parameters.original_max_position_embeddings";
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
-  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.latent = true}, false, c));
+  MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_kv_heads = 32, .latent = true}, false, c));
   MLX_TRY(mlx_read_rms_eps(source, c));
   c->expert_sum_eps = 1e-20;
   MLX_TRY(mlx_read_routed(source, &(mlx_routed_fields_t){.default_scale = 1, .default_sum = true}, c));
-  MLX_TRY(mlx_source_number(source, "rope_parameters.llama_4_scaling_beta", NULL, &c->query_scale_beta, NULL));
+  MLX_TRY(
+      mlx_source_number(source, "rope_parameters.llama_4_scaling_beta", NULL, &c->query_scale_beta, NULL));
   MLX_TRY(mlx_source_int(source, original, NULL, 1, 1 << 30, &c->query_scale_period, NULL));
   return mlx_read_latent(source,
                          &(mlx_latent_fields_t){.kv_rank = 256,

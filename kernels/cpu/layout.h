@@ -45,7 +45,8 @@
 //   F32, F16, BF16  keys [head_dim][16 positions]; values [16 positions][padded]
 //   Q8              keys and values as signed bytes in that order, each followed by 16 scales (f32), one per
 //                   position
-// A layer with latent attention has one head and no values: keys [16 positions][padded], whose padding is zero.
+// A layer with latent attention has one head and no values: keys [16 positions][padded], whose padding is
+// zero.
 #ifndef MLXCEL_KERNELS_CPU_LAYOUT_H_
 #define MLXCEL_KERNELS_CPU_LAYOUT_H_
 

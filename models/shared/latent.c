@@ -63,6 +63,10 @@ static mlx_status_t read_gguf_heads(const mlx_source_t *source, mlx_config_t *c)
 }
 
 static mlx_status_t read_heads(const mlx_source_t *source, const mlx_latent_fields_t *f, mlx_config_t *c) {
+  if (c->kv_heads != c->heads)
+    return mlx_source_field_error(source, "num_key_value_heads", NULL, MLX_UNSUPPORTED,
+                                  "is %lld; latent attention has as many as query heads, %lld",
+                                  (long long)c->kv_heads, (long long)c->heads);
   const int64_t value_dim = f->hidden_values ? c->hidden / c->heads : f->value_dim;
   MLX_TRY(read_size(source, "qk_nope_head_dim", NULL, f->nope_dim, &c->nope_dim));
   MLX_TRY(read_size(source, "qk_rope_head_dim", NULL, f->rope_dim, &c->rope_dim));

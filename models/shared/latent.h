@@ -7,8 +7,8 @@
 
 #include "models/shared/routed.h"
 
-// kv_b_proj has nope_dim rows of keys and then value_dim rows of values for each head. The network reads it as
-// two weights: of keys, transposed, and of values. Newer GGUF files store these two.
+// kv_b_proj has nope_dim rows of keys and then value_dim rows of values for each head. The network reads it
+// as two weights: of keys, transposed, and of values. Newer GGUF files store these two.
 // clang-format off
 #define MLX_RULES_LATENT_ATTENTION                                                                              \
   MLX_LAYER_MATRIX("self_attn.q_proj.weight", "attn_q.weight", MLX_PRODUCT(heads, query_dim), MLX_DIM(hidden),   \

@@ -37,9 +37,9 @@ static mlx_status_t read_groups(const mlx_source_t *source, const mlx_routed_fie
   bool found;
   c->expert_groups = defaults ? f->default_groups : 1;
   c->expert_groups_used = defaults ? f->default_groups_used : 1;
-  MLX_TRY(mlx_source_int(source, "n_group", ".expert_group_count", 0, c->experts, &c->expert_groups, &found));
-  MLX_TRY(mlx_source_int(source, "topk_group", ".expert_group_used_count", 0, c->experts,
-                         &c->expert_groups_used, &found));
+  MLX_TRY(mlx_source_int(source, "n_group", ".expert_group_count", 0, 4096, &c->expert_groups, &found));
+  MLX_TRY(mlx_source_int(source, "topk_group", ".expert_group_used_count", 0, 4096, &c->expert_groups_used,
+                         &found));
   if (c->expert_groups <= 1) return NULL;
   const int64_t size = c->experts / c->expert_groups;
   if (c->experts % c->expert_groups || size < 2)
@@ -88,9 +88,9 @@ mlx_status_t mlx_read_routed(const mlx_source_t *source, const mlx_routed_fields
   MLX_TRY(
       mlx_source_int(source, NULL, ".expert_shared_feed_forward_length", 0, 1 << 20, &c->shared_ffn, &found));
   c->dense_layers = mlx_source_is_gguf(source) ? 0 : f->default_dense;
-  if (c->dense_layers > c->layers) c->dense_layers = c->layers;
   MLX_TRY(mlx_source_int(source, or_usual(f->dense, "first_k_dense_replace"), ".leading_dense_block_count", 0,
-                         c->layers, &c->dense_layers, &found));
+                         MLX_MAX_LAYERS, &c->dense_layers, &found));
+  if (c->dense_layers > c->layers) c->dense_layers = c->layers;
   MLX_TRY(read_mlp_types(source, c));
   MLX_TRY(read_groups(source, f, c));
   return read_weights(source, f, c);

@@ -332,6 +332,9 @@ TEST(show_has_one_row_per_position_of_latent_attention) {
   CHECK_INT(yyjson_get_int(yyjson_obj_get(memory, "bf16")), (parameters + kv) * 2);
   mlx_json_close(&json);
   command_free(&run);
+  RUN(&run, "show", MLXCEL_SOURCE_DIR "/tests/fixtures/deepseek_v3-row");
+  CHECK_CONTAINS(run.out, "4 heads of 72 (keys and values in a row of 512 + 64)\n");
+  command_free(&run);
 }
 
 // The keys of the summary are the same for every kind of model.
@@ -428,5 +431,7 @@ TEST_MAIN(CASE(tokenize_prints_one_id_per_line_and_detokenize_restores_the_text)
           CASE(invalid_ids_and_options_are_refused), CASE(cache_titles_are_parsed),
           CASE(list_shows_models_and_compiled_artifacts), CASE(list_aligns_wide_and_long_cells),
           CASE(show_names_the_formats_of_a_bundle), CASE(list_shows_when_an_entry_was_last_used),
-          CASE(show_sums_the_memory_for_a_context_length), CASE(show_has_one_row_per_position_of_latent_attention), CASE(show_has_the_recurrent_state_of_a_sequence),
+          CASE(show_sums_the_memory_for_a_context_length),
+          CASE(show_has_one_row_per_position_of_latent_attention),
+          CASE(show_has_the_recurrent_state_of_a_sequence),
           CASE(show_begins_with_a_summary_of_any_kind_of_model))

@@ -95,6 +95,59 @@ TEST(matrices_of_other_types_are_rounded_and_vectors_stay_f32) {
   drop_weights(&map);
 }
 
+// Two heads of 2 + 3 rows with 64 columns in Q8_0: the first rows of each head are the columns of one weight,
+// the others the rows of another. Blocks of 32 columns have a scale of their own.
+#define HEADS 2
+#define KEY_ROWS 2
+#define VALUE_ROWS 3
+#define HEAD_ROWS (KEY_ROWS + VALUE_ROWS)
+#define HEAD_COLUMNS 64
+
+static float head_value(int row, int column) {
+  return (float)((row * 29 + column * 7) % 255 - 127) * (column < 32 ? 0.5f : 2.0f + (float)row);
+}
+
+static void store_heads(uint8_t *out) {
+  for (int row = 0; row < HEADS * HEAD_ROWS; ++row) {
+    for (int block = 0; block < HEAD_COLUMNS / 32; ++block) {
+      const float scale = block ? 2.0f + (float)row : 0.5f;
+      mlx_dtype_info(MLX_F16)->from_f32(&scale, 1, out);
+      out += 2;
+      for (int i = 0; i < 32; ++i) *out++ = (uint8_t)(int8_t)(head_value(row, 32 * block + i) / scale);
+    }
+  }
+}
+
+TEST(quantized_rows_of_heads_become_columns_of_one_weight_and_rows_of_another) {
+  static uint8_t stored[HEADS * HEAD_ROWS * (HEAD_COLUMNS / 32) * 34];
+  float keys[HEADS * HEAD_COLUMNS * KEY_ROWS], values[HEADS * VALUE_ROWS * HEAD_COLUMNS];
+  store_heads(stored);
+  for (int i = 0; i < HEADS * HEAD_COLUMNS * KEY_ROWS; ++i)
+    keys[i] =
+        head_value(i / (HEAD_COLUMNS * KEY_ROWS) * HEAD_ROWS + i % KEY_ROWS, i / KEY_ROWS % HEAD_COLUMNS);
+  for (int i = 0; i < HEADS * VALUE_ROWS * HEAD_COLUMNS; ++i)
+    values[i] =
+        head_value(i / (VALUE_ROWS * HEAD_COLUMNS) * HEAD_ROWS + KEY_ROWS + i / HEAD_COLUMNS % VALUE_ROWS,
+                   i % HEAD_COLUMNS);
+  mlx_weight_t w[2] = {
+      {.name = (char *)(uintptr_t)"keys", .order = MLX_COLUMNS_OF_HEADS},
+      {.name = (char *)(uintptr_t)"values", .order = MLX_ROWS_OF_HEADS, .head_first = KEY_ROWS}};
+  for (int i = 0; i < 2; ++i) {
+    w[i].head_rows = HEAD_ROWS;
+    w[i].tensor = (mlx_tensor_t){.dtype = MLX_Q8_0,
+                                 .rank = 3,
+                                 .dims = {HEADS, i ? VALUE_ROWS : HEAD_COLUMNS, i ? HEAD_COLUMNS : KEY_ROWS},
+                                 .size = sizeof stored / HEAD_ROWS * (size_t)(i ? VALUE_ROWS : KEY_ROWS),
+                                 .data = stored};
+  }
+  mlx_archive_t archive;
+  mlx_map_t map = write_list(w, 2, MLX_F32, &archive);
+  check_bytes(&archive.entries[0], keys, sizeof keys);
+  check_bytes(&archive.entries[1], values, sizeof values);
+  mlx_archive_clear(&archive);
+  drop_weights(&map);
+}
+
 // Two experts of two rows. The stored tensor has gate and up one after the other or interleaved, as rows or
 // as columns.
 #define EXPERTS 2
@@ -140,5 +193,6 @@ TEST(weight_can_be_one_half_of_the_rows_of_each_expert) {
 }
 
 TEST_MAIN(CASE(weight_can_be_one_half_of_the_rows_of_each_expert),
+          CASE(quantized_rows_of_heads_become_columns_of_one_weight_and_rows_of_another),
           CASE(tensor_of_the_requested_type_keeps_its_exact_bits),
           CASE(matrices_of_other_types_are_rounded_and_vectors_stay_f32))

@@ -125,6 +125,10 @@ MODELS.update({
     "deepseek_v2-plain": ("deepseek_v2", dict(dict(LATENT, q_lora_rank=None), **dict(ROUTED, n_group=1, topk_group=1))),
     "deepseek_v3": ("deepseek_v3", dict(LATENT, **ROUTED, norm_topk_prob=True, rope_parameters=YARN)),
     "deepseek_v3-whole": ("deepseek_v3", dict(LATENT, **ROUTED, norm_topk_prob=True, rope_parameters=YARN)),
+    # Matrices in Q8_0, for tests/runtime/generic_test.c, too.
+    "deepseek_v3-whole-q8": ("deepseek_v3", dict(
+        dict(LATENT, kv_lora_rank=64, q_lora_rank=32, qk_nope_head_dim=24, qk_rope_head_dim=16, v_head_dim=16), **dict(ROUTED, n_routed_experts=4, n_group=2, topk_group=1),
+        hidden_size=32, vocab_size=320, max_position_embeddings=1024, norm_topk_prob=True)),
     "glm4_moe_lite": ("glm4_moe_lite", dict(LATENT, **dict(ROUTED, n_group=1, topk_group=1), norm_topk_prob=True)),
 })
 DRAFT = {"glm4_moe"}  # with a layer for multi-token prediction
@@ -585,8 +589,20 @@ def take_xielu(w, tensors):
     return {name: x for name, x in tensors.items() if ".act_fn." not in name}
 
 
-def add(w, name, x):
+def is_q8(x):
+    return x.ndim > 1 and x.shape[-1] % 32 == 0
+
+
+def q8(x):
+    return gguf.quants.dequantize(gguf.quants.quantize(x, gguf.GGMLQuantizationType.Q8_0), gguf.GGMLQuantizationType.Q8_0)
+
+
+def add(w, name, x, with_q8=False):
     x = np.ascontiguousarray(x, np.float32)
+    if with_q8 and is_q8(x) and "ffn_gate_inp" not in name:
+        kind = gguf.GGMLQuantizationType.Q8_0
+        w.add_tensor(name, gguf.quants.quantize(x, kind), raw_dtype=kind)
+        return
     if x.ndim <= 1 or name.endswith("_norm.weight") or "ffn_gate_inp" in name or name == "position_embd.weight":
         w.add_tensor(name, x)
     else:
@@ -598,7 +614,7 @@ def write_gguf(name, kind, tensors):
     h = transformers.AutoConfig.from_pretrained(PAIRS / name).to_dict()
     arch = ARCHS[kind]
     w = gguf.GGUFWriter(PAIRS / f"{name}.gguf", gguf.MODEL_ARCH_NAMES[arch])
-    whole = name.endswith("-whole")
+    whole = "-whole" in name
     if whole:
         deepseek2(w, h, whole)
     else:
@@ -616,7 +632,16 @@ def write_gguf(name, kind, tensors):
             gguf_name = hf_name.replace("model.layers", "blk")
         if gguf_name is None:
             sys.exit(f"{name}: the gguf package has no name for {hf_name}")
-        add(w, gguf_name, x)
+        add(w, gguf_name, x, name.endswith("-q8"))
+    if name.endswith("-q8"):  # a test runs it
+        byte_tokens = [chr(c) if 33 <= c < 127 or 161 <= c < 173 or 174 <= c else chr(256 + c) for c in range(256)]
+        tokens = byte_tokens + ["ab"] + [f"<{i}>" for i in range(257, h["vocab_size"])]
+        w.add_tokenizer_model("gpt2")
+        w.add_tokenizer_pre("smollm")
+        w.add_token_list(tokens)
+        w.add_token_types([gguf.TokenType.NORMAL] * 257 + [gguf.TokenType.CONTROL] * (len(tokens) - 257))
+        w.add_token_merges(["a b"])
+        w.add_eos_token_id(h["vocab_size"] - 1)
     for gguf_name, x in extra(kind, h):
         w.add_tensor(gguf_name, x)
     w.write_header_to_file()
@@ -646,7 +671,11 @@ def write_hf(name, kind, differences):
         draft = {prefix + "eh_proj.weight": torch.ones(config.hidden_size, 2 * config.hidden_size, dtype=torch.bfloat16),
                  prefix + "input_layernorm.weight": torch.ones(config.hidden_size, dtype=torch.bfloat16)}
         save_file({**load_file(path), **draft}, path, metadata={"format": "pt"})
-    return {n: x.to(torch.float32).numpy() for n, x in load_file(PAIRS / name / "model.safetensors").items()}
+    tensors = {n: x.to(torch.float32).numpy() for n, x in load_file(PAIRS / name / "model.safetensors").items()}
+    if name.endswith("-q8"):  # the values that the file will have
+        tensors = {n: q8(x) if is_q8(x) and ".gate.weight" not in n else x for n, x in tensors.items()}
+        save_file({n: torch.from_numpy(x) for n, x in tensors.items()}, PAIRS / name / "model.safetensors", metadata={"format": "pt"})
+    return tensors
 
 
 def main():

@@ -52,9 +52,9 @@ TEST(generic_path_matches_hf_token_for_token) {
 #define RANDOM_VOCAB 320
 
 // Logits after |ids|, and the tokens that follow.
-static void read_text(const char *model, mlx_kernel_choice_t kernels, mlx_dtype_t dtype, const int32_t *ids,
-                      float *logits, int32_t *tokens, size_t count) {
-  const mlx_compile_options_t options = {.context = 1024, .kernels = kernels, .dtype = dtype};
+static void read_text(const char *model, mlx_compile_options_t options, const int32_t *ids, float *logits,
+                      int32_t *tokens, size_t count) {
+  options.context = 1024;
   mlx_engine_t *engine = open_compiled(model, &options, NULL, 0);
   mlx_session_t *session;
   CHECK_OK(mlx_session_create(engine, &session));
@@ -88,11 +88,27 @@ TEST(text_of_several_chunks_matches_the_cpu_kernel) {
   CHECK(mkdtemp(root));
   const char *model = random_llama_write(&shape, root, "chunks");
   random_text(ids);
-  read_text(model, MLX_KERNELS_OFF, MLX_F32, ids, logits[0], tokens[0], 16);
-  read_text(model, MLX_KERNELS_REQUIRED, MLX_F32, ids, logits[1], tokens[1], 16);
+  read_text(model, (mlx_compile_options_t){.kernels = MLX_KERNELS_OFF, .dtype = MLX_F32}, ids, logits[0],
+            tokens[0], 16);
+  read_text(model, (mlx_compile_options_t){.kernels = MLX_KERNELS_REQUIRED, .dtype = MLX_F32}, ids, logits[1],
+            tokens[1], 16);
   check_logits(logits[0], logits[1], 1e-4);
   for (int i = 0; i < 16; ++i) CHECK_INT(tokens[0][i], tokens[1][i]);
   CHECK_OK(mlx_remove_tree(root));
+}
+
+// Products of heads in Q8_0 and more pages than the kernel reads at a time.
+TEST(latent_attention_of_several_chunks_matches_the_cpu_kernel) {
+  const char *model = MLXCEL_SOURCE_DIR "/tests/fixtures/gguf/deepseek_v3-whole-q8.gguf";
+  int32_t ids[LENGTH], tokens[2][16];
+  float logits[2][RANDOM_VOCAB];
+  if (!mlx_kernels_cpu_level("host")) SKIP("this build has no CPU kernel for this machine");
+  random_text(ids);
+  read_text(model, (mlx_compile_options_t){.kernels = MLX_KERNELS_OFF}, ids, logits[0], tokens[0], 16);
+  read_text(model, (mlx_compile_options_t){.kernels = MLX_KERNELS_REQUIRED, .weights = MLX_WEIGHTS_QUANTIZED},
+            ids, logits[1], tokens[1], 16);
+  check_logits(logits[0], logits[1], 1e-4);
+  for (int i = 0; i < 16; ++i) CHECK_INT(tokens[0][i], tokens[1][i]);
 }
 
 // Modules read weights as words of 32 bits. Matrices of 33 x 25 end within one.
@@ -104,8 +120,10 @@ TEST(weights_of_16_bits_may_have_an_odd_number_of_elements) {
   CHECK(mkdtemp(root));
   const char *model = random_llama_write(&shape, root, "odd");
   random_text(ids);
-  read_text(model, MLX_KERNELS_OFF, MLX_F32, ids, logits[0], &tokens[0], 1);
-  read_text(model, MLX_KERNELS_OFF, MLX_BF16, ids, logits[1], &tokens[1], 1);
+  read_text(model, (mlx_compile_options_t){.kernels = MLX_KERNELS_OFF, .dtype = MLX_F32}, ids, logits[0],
+            &tokens[0], 1);
+  read_text(model, (mlx_compile_options_t){.kernels = MLX_KERNELS_OFF, .dtype = MLX_BF16}, ids, logits[1],
+            &tokens[1], 1);
   check_logits(logits[1], logits[0], 0.03);
   CHECK_OK(mlx_remove_tree(root));
 }
@@ -149,5 +167,6 @@ TEST(columns_of_heads_are_slices_of_each_head) {
 }
 
 TEST_MAIN(CASE(generic_path_matches_hf_token_for_token), CASE(text_of_several_chunks_matches_the_cpu_kernel),
+          CASE(latent_attention_of_several_chunks_matches_the_cpu_kernel),
           CASE(weights_of_16_bits_may_have_an_odd_number_of_elements),
           CASE(columns_of_heads_are_slices_of_each_head))

@@ -137,7 +137,7 @@ static inline bool put_matrix(packed_model_t *to, const mlx_tensor_t *t) {
 // Adds one weight. Returns whether any of its matrices was quantized.
 static inline bool put_weight(packed_model_t *to, const mlx_model_t *model, const mlx_weight_t *weight) {
   bool any = false;
-  if ((weight->fused_part || weight->picked_row) && weight > model->weights &&
+  if ((weight->fused_part || weight->picked_row || weight->head_rows) && weight > model->weights &&
       !strcmp(weight->tensor.name, weight[-1].tensor.name))
     return false;  // the weight before it, another part of the tensor, has added it
   if (weight->parts && weight->tensor.rank == 3 && to->kind->format == MLX_PACKED_MLX)
@@ -146,7 +146,7 @@ static inline bool put_weight(packed_model_t *to, const mlx_model_t *model, cons
     any |= put_matrix(to, weight->parts[i]);
   if (weight->parts) return any;
   const mlx_tensor_t *t = mlx_source_tensor(model->source, weight->tensor.name, NULL);
-  if (weight->order == MLX_ROWS_AS_STORED) return put_matrix(to, t);
+  if (weight->order == MLX_ROWS_AS_STORED || weight->head_rows) return put_matrix(to, t);
   put_plain(to, t);
   return false;
 }
