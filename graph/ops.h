@@ -177,9 +177,9 @@ typedef struct mlx_attention {
   mlx_value_t sinks;  // [heads]: a score per head that enters the softmax without a value; or MLX_NONE
   bool whole;         // of an encoder: a query sees the whole text, which is in one step
   mlx_value_t
-      relative;       // with |whole|: [buckets, heads], added to the scores by the distance of key and query,
-                      // as T5 and MPNet do (mlx_relative_bucket); or MLX_NONE
-  int64_t span;       // with |whole|: it sees so many positions before and after its own only; 0: all
+      relative;  // with |whole|: [buckets, heads], added to the scores by the distance of key and query,
+                 // as T5 and MPNet do (mlx_relative_bucket); or MLX_NONE
+  int64_t span;  // with |whole|: it sees so many positions before and after its own only; 0: all
   bool shared;
   int64_t kv_layer;   // with |shared|
   int64_t value_dim;  // latent attention: there is one KV head, its value is the first |value_dim| numbers of
@@ -189,11 +189,12 @@ typedef struct mlx_attention {
 // The bucket of a distance: the first half is for keys before the query and its own, the second for keys
 // after it. Small distances have one each, others share one, up to 128.
 int64_t mlx_relative_bucket(int64_t key, int64_t query, int64_t buckets);
-mlx_value_t mlx_op_attention(mlx_graph_t *graph, const mlx_attention_t *params,
-                             mlx_value_t q,   // [M, heads * head_dim]
-                             mlx_value_t k,   // [M, kv_heads * head_dim] or MLX_NONE
-                             mlx_value_t v);  // [M, kv_heads * head_dim] or MLX_NONE -> [M, heads * head_dim];
-                                              // with value_dim MLX_NONE -> [M, heads * value_dim]
+mlx_value_t mlx_op_attention(
+    mlx_graph_t *graph, const mlx_attention_t *params,
+    mlx_value_t q,   // [M, heads * head_dim]
+    mlx_value_t k,   // [M, kv_heads * head_dim] or MLX_NONE
+    mlx_value_t v);  // [M, kv_heads * head_dim] or MLX_NONE -> [M, heads * head_dim];
+                     // with value_dim MLX_NONE -> [M, heads * value_dim]
 
 // ---- ops with a recurrent state: numbers of each sequence that its tokens read and replace in their order.
 // The state is zero before the first token ----

@@ -133,10 +133,10 @@ typedef enum mlx_instruction_kind {
   MLX_RUN_PICK,        // out = |width| columns from |dims| on of each of |heads| heads of |head_dim| columns;
                        // heads of the result are |out_rows| columns apart
   MLX_RUN_ROPE,        // out = a with |dims| values of each head rotated; b: the table; op: 1: adjacent pairs
-  MLX_RUN_APPEND,      // stores the keys a and the values b in the KV pool; op: 1: the latent keys a (latent.c)
-  MLX_RUN_ROUTE,       // chooses the experts of a token from the scores a; op: MLX_ROUTE_*; |bias|: of the
-                       // choice; |up|: factors of the experts; heads, kv_heads: groups of experts, and those
-                       // of a token; numbers: sum_eps, weight_scale
+  MLX_RUN_APPEND,  // stores the keys a and the values b in the KV pool; op: 1: the latent keys a (latent.c)
+  MLX_RUN_ROUTE,   // chooses the experts of a token from the scores a; op: MLX_ROUTE_*; |bias|: of the
+                   // choice; |up|: factors of the experts; heads, kv_heads: groups of experts, and those
+                   // of a token; numbers: sum_eps, weight_scale
   MLX_RUN_EXPERT_SUM,  // out = weighted sum of the expert outputs a
   MLX_RUN_POOL,        // out = row |row| of the pool of the rows a of a text; op: MLX_POOL_OF_*
   MLX_RUN_HIDDEN,      // copies a to the argument |hidden|
