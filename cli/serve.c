@@ -82,6 +82,9 @@ static bool is_local(const char *host) {
 
 static mlx_status_t check_options(flags_t *f) {
   static const char prefix[] = "unix:";
+  if (f->prefill_share < 0.05)
+    return mlx_error(MLX_USAGE, "option --prefill-share expects a number from 0.05 to 1, not %g",
+                     f->prefill_share);
   if (!strncmp(f->host, prefix, strlen(prefix))) f->unix_path = f->host + strlen(prefix);
   if (!f->certificate != !f->private_key)
     return mlx_status_hint(mlx_error(MLX_USAGE, "--ssl-cert and --ssl-key belong together"), "give both");
@@ -298,7 +301,7 @@ static const mlx_flag_t flags[] = {
     MLX_NUMBER_FLAG(flags_t, keep, "--keep-alive", "SECONDS",
                     "unload a model that had no request for so long (default: -1: when its memory is needed)", -1, 1 << 30),
     MLX_NUMBER_FLAG(flags_t, prefill_share, "--prefill-share", "P",
-                    "share of the time for prompts while other requests generate (default: 0.67, so they keep a third of their speed)", 0.05, 1),
+                    "share of the time for prompts while other requests generate (default: 0.67, so they keep a third of their speed)", 0, 1),
     MLX_NUMBER_FLAG(flags_t, idle, "--cache-idle", "SECONDS",
                     "free the KV cache of a model on a CPU that had no request for so long (default: 300; 0: never)", 0, 1 << 30),
     MLX_NUMBER_FLAG(flags_t, drain, "--drain", "SECONDS",

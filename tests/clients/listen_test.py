@@ -96,6 +96,7 @@ def tls_serves_clients_that_trust_the_certificate(mlxcel, model):
 
 def tls_files_that_cannot_be_used_are_errors(mlxcel, model):
     assert "--ssl-cert and --ssl-key belong together" in refusal(mlxcel, model, "--ssl-cert", CERTIFICATE)
+    assert "--prefill-share expects a number from 0.05 to 1, not 0" in refusal(mlxcel, model, "--prefill-share", "0")
     assert "nothing.pem" in refusal(mlxcel, model, "--port", "0", "--ssl-cert", "nothing.pem", "--ssl-key", KEY)
 
 
