@@ -107,7 +107,8 @@ static void plan_experts(const mlx_model_t *model, const mlx_graph_t *graph,
     if (formats[0]->bits && formats[1]->bits)
       *formats[0] = *formats[1] = mlx_tiles_for_both(*formats[0], *formats[1]);
     bool fits = gated && !formats[0]->bits == !formats[1]->bits && weights[0]->dims[0] <= MLX_EXPERTS_MOST &&
-                node->experts.used <= MLX_EXPERTS_MOST_USED && node->experts.groups <= 1;
+                node->experts.used <= MLX_EXPERTS_MOST_USED && node->experts.groups <= 1 &&
+                !node->operands[9];  // factors of the experts
     for (int i = 0; i < 3; ++i) fits = fits && fits_experts(model, options, weights[i], *formats[i]);
     for (int i = 0; i < 3 && !fits; ++i) *formats[i] = (mlx_tiles_t){0};
   }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/library.h"
 #include "base/memory.h"
@@ -419,12 +420,14 @@ static mlx_status_t attempt(const mlx_nvrtc_t *nvrtc, const mlx_nvrtc_job_t *job
                             const options_t *options, size_t count, mlx_text_t *log, int *out_result,
                             char **out_output) {
   size_t length;
+  const double start = mlx_seconds();
   *out_output = NULL;
   *out_result = nvrtc->calls.compile(program, (int)count, (const char *const *)options->list);
+  const double seconds = mlx_seconds() - start;
   MLX_TRY(take(nvrtc, program, nvrtc->calls.log_size, nvrtc->calls.log, out_output, &length));
   mlx_text_printf(log, "NVRTC %s:", nvrtc->version);
   for (size_t i = 0; i < count; ++i) mlx_text_printf(log, " %s", options->list[i]);
-  mlx_text_printf(log, " %s\n%s\n", job->name, *out_output);
+  mlx_text_printf(log, " %s\n%s\nNVRTC took %.3f s\n", job->name, *out_output, seconds);
   return NULL;
 }
 

@@ -195,12 +195,15 @@ static mlx_status_t read_gguf_heads(const mlx_source_t *source, mlx_config_t *c)
 static mlx_status_t check_heads(const mlx_source_t *source, const mlx_config_t *c) {
   const int64_t kv_heads[] = {c->kv_heads, c->global_kv_heads}, dims[] = {c->head_dim, c->global_head_dim};
   for (int i = 0; i < 2; ++i) {
-    if (kv_heads[i] >= 1 && c->heads % kv_heads[i] == 0 && dims[i] >= 2 && dims[i] % 2 == 0 &&
-        dims[i] <= 2 * MLX_MAX_FREQUENCIES)
-      continue;
-    return mlx_source_field_error(source, "num_key_value_heads", ".attention.head_count_kv",
-                                  MLX_INVALID_INPUT, "%lld KV heads of %lld numbers do not fit %lld heads",
-                                  (long long)kv_heads[i], (long long)dims[i], (long long)c->heads);
+    if (kv_heads[i] < 1 || c->heads % kv_heads[i])
+      return mlx_source_field_error(source, "num_key_value_heads", ".attention.head_count_kv",
+                                    MLX_INVALID_INPUT, "%lld KV heads do not divide %lld heads",
+                                    (long long)kv_heads[i], (long long)c->heads);
+    if (dims[i] < 2 || dims[i] % 2 || dims[i] > 2 * MLX_MAX_FREQUENCIES)
+      return mlx_source_field_error(source, i ? "global_head_dim" : "head_dim",
+                                    i ? ".attention.key_length" : ".attention.key_length_swa",
+                                    MLX_INVALID_INPUT, "is %lld; it must be even and at most %d",
+                                    (long long)dims[i], 2 * MLX_MAX_FREQUENCIES);
   }
   return NULL;
 }

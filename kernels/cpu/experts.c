@@ -52,6 +52,7 @@ static void keep_groups(int experts, int groups, int used, bool by_best, float *
     for (int g = 0; g < groups; ++g) {
       if (sums[g] > -__builtin_inff() && (worst < 0 || sums[g] <= sums[worst])) worst = g;
     }
+    if (worst < 0) return;  // scores are NaN; the sampler reports it
     sums[worst] = -__builtin_inff();
     for (int e = 0; e < size; ++e) choice[worst * size + e] = -__builtin_inff();
   }

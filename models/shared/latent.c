@@ -73,7 +73,8 @@ static mlx_status_t read_heads(const mlx_source_t *source, const mlx_latent_fiel
   MLX_TRY(read_size(source, "v_head_dim", NULL, value_dim, &c->value_dim));
   c->query_dim = c->nope_dim + c->rope_dim;
   if (c->rope_dim % 2 == 0 && c->rope_dim <= 2 * MLX_MAX_FREQUENCIES) return NULL;
-  return mlx_source_field_error(source, "qk_rope_head_dim", NULL, MLX_INVALID_INPUT, "must be even");
+  return mlx_source_field_error(source, "qk_rope_head_dim", NULL, MLX_INVALID_INPUT,
+                                "must be even and at most %d", 2 * MLX_MAX_FREQUENCIES);
 }
 
 static mlx_status_t read_rope(const mlx_source_t *source, const mlx_latent_fields_t *f, mlx_config_t *c) {

@@ -94,6 +94,10 @@ static mlx_status_t read_dims(const mlx_source_t *source, const mlx_rope_fields_
   const char *gguf_key = f->gguf_dims ? f->gguf_dims : ".rope.dimension_count";
   *out = (int64_t)((double)head_dim * share);
   MLX_TRY(mlx_source_int(source, NULL, gguf_key, 2, head_dim, out, &found));
+  if (*out > 2 * MLX_MAX_FREQUENCIES)
+    return mlx_source_field_error(source, names[0], gguf_key, MLX_UNSUPPORTED,
+                                  "means %lld dimensions; at most %d are supported", (long long)*out,
+                                  2 * MLX_MAX_FREQUENCIES);
   if (*out >= 2 && *out % 2 == 0 && (f->partial || *out == head_dim)) return NULL;
   return mlx_source_field_error(
       source, names[0], gguf_key, MLX_UNSUPPORTED,

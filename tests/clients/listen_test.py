@@ -96,8 +96,11 @@ def tls_serves_clients_that_trust_the_certificate(mlxcel, model):
 
 def tls_files_that_cannot_be_used_are_errors(mlxcel, model):
     assert "--ssl-cert and --ssl-key belong together" in refusal(mlxcel, model, "--ssl-cert", CERTIFICATE)
-    assert "--prefill-share expects a number from 0.05 to 1, not 0" in refusal(mlxcel, model, "--prefill-share", "0")
     assert "nothing.pem" in refusal(mlxcel, model, "--port", "0", "--ssl-cert", "nothing.pem", "--ssl-key", KEY)
+
+
+def a_share_that_stops_prompts_is_an_error(mlxcel, model):
+    assert "--prefill-share expects a number from 0.05 to 1, not 0" in refusal(mlxcel, model, "--prefill-share", "0")
 
 
 def a_public_address_without_a_key_is_a_warning(mlxcel, model):
@@ -106,7 +109,7 @@ def a_public_address_without_a_key_is_a_warning(mlxcel, model):
             assert (WARNING in server.head) == warned, server.head
 
 
-CASES = [unix_sockets_serve_their_owner_and_are_removed, tls_serves_clients_that_trust_the_certificate, tls_files_that_cannot_be_used_are_errors,
+CASES = [unix_sockets_serve_their_owner_and_are_removed, tls_serves_clients_that_trust_the_certificate, tls_files_that_cannot_be_used_are_errors, a_share_that_stops_prompts_is_an_error,
          a_public_address_without_a_key_is_a_warning]
 
 

@@ -267,6 +267,7 @@ TEST(definitions_reach_the_source) {
   CHECK_OK(mlx_nvrtc_compile(nvrtc, &one, &image));
   check_image(&image, 80);
   CHECK_CONTAINS(image.log, "-DROWS=7 -DTYPE=unsigned char --ptxas-options=-v defined.cu\n");
+  CHECK_CONTAINS(image.log, "\nNVRTC took ");
   mlx_kernel_image_release(&image);
   mlx_nvrtc_close(nvrtc);
 }

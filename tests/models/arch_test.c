@@ -171,13 +171,17 @@ static void gemma4_is_refused_by_field(void) {
   check_refused("gemma4", "\"per_layer_config\":{\"1\":{\"head_dim\":32},\"3\":{\"head_dim\":16}}",
                 MLX_UNSUPPORTED, "field 'per_layer_config' has layers of one type with different heads");
   check_refused("gemma4", "\"per_layer_config\":null,\"global_head_dim\":32,\"num_global_key_value_heads\":3",
-                MLX_INVALID_INPUT, "3 KV heads of 32 numbers do not fit 4 heads");
+                MLX_INVALID_INPUT, "3 KV heads do not divide 4 heads");
+  check_refused("gemma4", "\"per_layer_config\":null,\"global_head_dim\":31,\"num_global_key_value_heads\":1",
+                MLX_INVALID_INPUT, "field 'global_head_dim' is 31; it must be even and at most 1024");
   check_refused("gemma4-embeddings", "\"vocab_size_per_layer_input\":319", MLX_UNSUPPORTED,
                 "field 'vocab_size_per_layer_input' is less than the vocabulary size");
 }
 
 TEST(unsupported_config_values_are_refused_by_field) {
   gemma4_is_refused_by_field();
+  check_refused("mistral4", "\"qk_nope_head_dim\":65528,\"qk_head_dim\":65536", MLX_UNSUPPORTED,
+                "means 26214 dimensions; at most 1024 are supported");
   check_refused("granitemoe", "\"logits_scaling\":0", MLX_INVALID_INPUT,
                 "field 'logits_scaling' must not be 0");
   check_refused("granitemoe", "\"num_local_experts\":5", MLX_INVALID_INPUT,

@@ -585,16 +585,8 @@ TEST(sentencepiece_scores_become_merges) {
 
 // Spaces become U+2581, and the file has the merge list.
 TEST(gemma4_tokenizers_have_merges_and_byte_fallback) {
-  static const char *const tokens[] = {"<unk>",
-                                       "<s>",
-                                       "</s>",
-                                       "<0x41>",
-                                       "a",
-                                       "b",
-                                       "ab",
-                                       "\xe2\x96\x81",
-                                       "\xe2\x96\x81"
-                                       "ab"};
+  static const char *const tokens[] = {"<unk>", "<s>", "</s>",         "<0x41>",        "a",
+                                       "b",     "ab",  "\xe2\x96\x81", "\342\226\201ab"};
   static const char *const merges[] = {"a b",
                                        "\xe2\x96\x81"
                                        " ab"};
