@@ -16,6 +16,7 @@
 #define MAX_ARGUMENTS (MAX_WORDS + 16)
 #define MAX_VARIABLES 8
 #define READY "listening on "
+#define KEY "MLXCEL_API_KEY"  // `mlxcel serve` reads it
 
 typedef struct flags {
   const char *model;
@@ -23,17 +24,17 @@ typedef struct flags {
   bool quiet;
 } flags_t;
 
-// What an agent needs: "%u" is the server's address, "%m" the model's name.
+// What an agent needs: "%u" is the server's address, "%m" the model's name, "%k" the key of the server.
 typedef struct agent {
   const char *name, *program;
   const char *variables[MAX_VARIABLES];  // "NAME=VALUE"; NULL ends them
-  const char *arguments[12];             // before the user's; NULL ends them
+  const char *arguments[16];             // before the user's; NULL ends them
 } agent_t;
 
 static const agent_t agents[] = {
     {"claude",
      "claude",
-     {"ANTHROPIC_BASE_URL=%u", "ANTHROPIC_AUTH_TOKEN=none", "ANTHROPIC_API_KEY=", "ANTHROPIC_MODEL=%m",
+     {"ANTHROPIC_BASE_URL=%u", "ANTHROPIC_AUTH_TOKEN=%k", "ANTHROPIC_API_KEY=", "ANTHROPIC_MODEL=%m",
       "ANTHROPIC_DEFAULT_HAIKU_MODEL=%m", "ANTHROPIC_DEFAULT_SONNET_MODEL=%m",
       "ANTHROPIC_DEFAULT_OPUS_MODEL=%m"},
      {NULL}},
@@ -42,8 +43,8 @@ static const agent_t agents[] = {
      {NULL},
      {"-c", "model_provider=\"mlxcel\"", "-c", "model_providers.mlxcel.name=\"mlxcel\"", "-c",
       "model_providers.mlxcel.base_url=\"%u/v1\"", "-c", "model_providers.mlxcel.wire_api=\"responses\"",
-      "-m", "%m"}},
-    {"aider", "aider", {"OPENAI_API_BASE=%u/v1", "OPENAI_API_KEY=none"}, {"--model", "openai/%m"}},
+      "-c", "model_providers.mlxcel.env_key=\"" KEY "\"", "-m", "%m"}},
+    {"aider", "aider", {"OPENAI_API_BASE=%u/v1", "OPENAI_API_KEY=%k"}, {"--model", "openai/%m"}},
 };
 
 // ----------------------------------------------------------------------------------------------------------
@@ -52,6 +53,7 @@ static const agent_t agents[] = {
 typedef struct launch {
   const agent_t *agent;
   const flags_t *flags;
+  char key[33];              // of the server, for this agent only
   const char *const *words;  // the agent's own arguments
   size_t word_count;
   uv_loop_t loop;
@@ -118,13 +120,12 @@ static void on_signal(uv_signal_t *handle, int number) {
 // ----------------------------------------------------------------------------------------------------------
 // The agent
 
-// Replaces %u and %m.
+// Replaces %u, %m and %k.
 static mlx_status_t expand(const launch_t *l, const char *pattern, char **out) {
   mlx_text_t text = {0};
   for (; *pattern; ++pattern) {
-    const bool is_mark = pattern[0] == '%' && (pattern[1] == 'u' || pattern[1] == 'm');
-    if (is_mark)
-      mlx_text_puts(&text, *++pattern == 'u' ? l->url : l->model);
+    if (pattern[0] == '%' && pattern[1] && strchr("umk", pattern[1]))
+      mlx_text_puts(&text, *++pattern == 'u' ? l->url : *pattern == 'm' ? l->model : l->key);
     else
       mlx_text_append(&text, pattern, 1);
   }
@@ -188,7 +189,9 @@ static mlx_status_t start_tool(launch_t *l) {
 static mlx_status_t read_ready(launch_t *l) {
   const char *url = l->line.data + strlen(READY), *end = strchr(url, ' ');
   const char *name = end ? strstr(end, "(model ") : NULL, *close = name ? strrchr(name, ')') : NULL;
-  if (!close) return mlx_error(MLX_INTERNAL, "the server printed '%s'", l->line.data);
+  if (!close)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "the server printed '%s'", l->line.data),
+                           "unset the variables MLXCEL_... that give it more models or another address");
   name += strlen("(model ");
   MLX_TRY(mlx_copy_text(url, (size_t)(end - url), &l->url));
   return mlx_copy_text(name, (size_t)(close - name), &l->model);
@@ -225,8 +228,8 @@ static mlx_status_t start_server(launch_t *l) {
   if (error) return mlx_error(MLX_IO, "cannot find the program of mlxcel: %s", uv_strerror(error));
   snprintf(context, sizeof context, "%lld", (long long)l->flags->context);
   char *arguments[] = {
-      path, "serve", "-m",    (char *)(uintptr_t)l->flags->model, "--host", "127.0.0.1", "--port",
-      "0",  "-c",    context, l->flags->quiet ? "--quiet" : NULL, NULL};
+      path,     "serve", "--no-config", "-m",    (char *)(uintptr_t)l->flags->model, "--host", "127.0.0.1",
+      "--port", "0",     "-c",          context, l->flags->quiet ? "--quiet" : NULL, NULL};
   uv_pipe_init(&l->loop, &l->out, 0);
   uv_pipe_init(&l->loop, &l->err, 0);
   l->out.data = l->err.data = l;
@@ -283,6 +286,16 @@ static mlx_status_t check_program(const agent_t *agent) {
 #endif
 }
 
+// Other users and programs of this machine cannot use the server. The agent inherits the variable.
+static mlx_status_t set_key(launch_t *l) {
+  uint64_t random[2];
+  const int error = uv_random(NULL, NULL, random, sizeof random, 0, NULL);
+  if (error) return mlx_error(MLX_IO, "cannot make a key: %s", uv_strerror(error));
+  snprintf(l->key, sizeof l->key, "%016llx%016llx", (unsigned long long)random[0],
+           (unsigned long long)random[1]);
+  return setenv(KEY, l->key, 1) ? mlx_error(MLX_OUT_OF_MEMORY, "no memory for the environment") : NULL;
+}
+
 static mlx_status_t run_both(launch_t *l) {
   uv_loop_init(&l->loop);
   watch_signals(l);
@@ -320,6 +333,7 @@ static mlx_status_t run(const mlx_command_line_t *line) {
                            agent->name);
   MLX_TRY(check_program(agent));
   launch_t l = {.agent = agent, .flags = &f, .words = words + 1, .word_count = count - 1};
+  MLX_TRY(set_key(&l));
   MLX_TRY(run_both(&l));
   if (l.tool_signal || l.tool_exit) exit(l.tool_signal ? 128 + l.tool_signal : (int)l.tool_exit);
   return NULL;
@@ -340,11 +354,11 @@ const mlx_verb_t mlx_verb_launch = {
     .usage =
         "usage: mlxcel launch claude|codex|aider -m MODEL [options] [-- ARGUMENTS]\n\n"
         "Starts `mlxcel serve MODEL` on a free port of this machine, then the agent, with the environment "
-        "and "
-        "the options that it needs to use the server. ARGUMENTS go to the agent. The server ends when the "
-        "agent ends, whose exit status is returned. Other options of the server come from the environment "
-        "and "
-        "the configuration file, as for `mlxcel serve`.\n\n"
+        "and the options that it needs to use the server. ARGUMENTS go to the agent. The server ends when "
+        "the "
+        "agent ends, whose exit status is returned. Only this agent gets the key of the server. Other "
+        "options "
+        "of the server come from the environment.\n\n"
         "examples:\n"
         "  mlxcel launch claude -m qwen3:8b\n"
         "  mlxcel launch codex -m model.gguf -c 65536\n"

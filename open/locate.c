@@ -169,6 +169,11 @@ mlx_status_t mlx_locate_stored(const char *model, char **out_path) {
   return status;
 }
 
+const char *mlx_locate_short_name(const char *name) {
+  const mlx_short_name_t *known = mlx_short_name_find(name);
+  return known ? known->name : NULL;
+}
+
 mlx_status_t mlx_locate_reference(const char *name, char **out_ref) {
   const mlx_short_name_t *known = mlx_short_name_find(name);
   mlx_hub_ref_t ref;

@@ -15,6 +15,8 @@ mlx_status_t mlx_locate(const char *name, const mlx_report_t *report, char **out
 // ":latest".
 mlx_status_t mlx_locate_stored(const char *model, char **out_path) MLX_MUST_USE;
 
+// The whole short name that |name| stands for, static: "qwen3:8b" of "qwen3". NULL: it is no short name.
+const char *mlx_locate_short_name(const char *name);
 // The hub's reference that |name| means, "hf:ORG/NAME[@REVISION][:FILE-OR-QUANT]": of a short name, a
 // reference in any form, or ORG/NAME. *|out_ref| is NULL for anything else. Release with mlx_free.
 mlx_status_t mlx_locate_reference(const char *name, char **out_ref) MLX_MUST_USE;

@@ -158,7 +158,8 @@ mlx_status_t mlx_scheduler_fill_step(mlx_scheduler_t *s) {
   const bool withheld = !s->prompt_left;
   mlx_status_t status = add_requests(s, turns, count, prompts_first);
   if (!status && withheld && !s->segment_count) {  // no decode could be fed: their masks are late
-    s->prompt_left = s->options.max_prompt_chunk;
+    s->prompt_left =
+        s->options.max_prompt_chunk < MLX_LEAST_PREFILL ? s->options.max_prompt_chunk : MLX_LEAST_PREFILL;
     for (size_t i = 0; i < count && !status && (s->stepper->ragged || !s->segment_count); ++i)
       if (!mlx_scheduler_is_decode(turns[i])) status = add_request(s, turns[i]);
   }

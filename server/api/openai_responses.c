@@ -6,6 +6,8 @@
 #include "server/api/openai_fields.h"
 #include "server/api/openai_responses.h"
 
+#define MOST_STORED_ITEMS (4 << 20)  // bytes of the input of a response that is stored, with its history
+
 static const mlx_field_t fields[] = {
     MLX_OPENAI_GENERATION_FIELDS,
     MLX_READ("input"),
@@ -191,7 +193,8 @@ static mlx_status_t find_history(const mlx_place_t *root, mlx_api_call_t *call, 
   return mlx_text_finish(items);
 }
 
-// Reads the items of earlier responses and of |root|, and notes them if the response is stored.
+// Reads the items of earlier responses and of |root|, and notes them if the response is stored. A waiting
+// request keeps them, so a response with too many bytes of them is not stored.
 static mlx_status_t read_all_items(const mlx_place_t *root, const mlx_text_t *items, const char *instructions,
                                    mlx_api_call_t *call) {
   mlx_responses_details_t *details = call->details;
@@ -213,6 +216,8 @@ static mlx_status_t read_all_items(const mlx_place_t *root, const mlx_text_t *it
   if (!status && details->store) {
     if (items->length) mlx_text_append(&details->items, items->data, items->length);
     status = mlx_responses_put_input(&input, &details->items);
+    details->store = details->items.length <= MOST_STORED_ITEMS;
+    if (!details->store) mlx_text_clear(&details->items);
   }
   yyjson_doc_free(doc);
   mlx_text_clear(&list);

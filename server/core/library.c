@@ -12,6 +12,7 @@
 #include "server/api/fields.h"
 #include "server/api/ollama.h"
 #include "server/api/ollama_text.h"
+#include "server/core/folders.h"
 #include "server/core/json_response.h"
 #include "server/core/opening.h"
 
@@ -59,6 +60,22 @@ static bool matches(const char *pattern, size_t length, const char *text) {
   while (at < length && pattern[at] == '*') ++at;
   return at == length;
 }
+
+// A copy of |status| for clients, without the folders of this machine. Takes |status|.
+static mlx_status_t without_folders(mlx_status_t status) {
+  mlx_text_t message = {0}, hint = {0};
+  if (!status) return NULL;
+  mlx_hide_folders(mlx_status_message(status), &message);
+  mlx_hide_folders(mlx_status_hint_text(status), &hint);
+  mlx_status_t shown = mlx_error(mlx_status_code(status), "%s", message.data ? message.data : "");
+  if (hint.length) shown = mlx_status_hint(shown, "%s", hint.data);
+  mlx_text_clear(&message);
+  mlx_text_clear(&hint);
+  mlx_status_free(status);
+  return shown;
+}
+
+static bool is_latest(const char *name) { return mlx_ends_with_nocase(name, ":latest"); }
 
 bool mlx_library_allows(const char *patterns, const char *name, const char *ref) {
   for (const char *at = patterns; at && *at; at += strcspn(at, ","), at += *at == ',') {
@@ -148,9 +165,7 @@ static mlx_status_t read_pull(const mlx_place_t *root, pull_job_t *p) {
   MLX_TRY(mlx_field_bool(root, "stream", &p->stream));
   if (!*model) model = name;
   if (!*model) return mlx_field_error(&place, MLX_INVALID_INPUT, "missing; it is required");
-  const size_t length = strlen(model), latest = strlen(":latest");
-  const bool has_latest = mlx_ends_with_nocase(model, ":latest");
-  return mlx_copy_text(model, has_latest ? length - latest : length, &p->name);
+  return mlx_copy_text(model, strlen(model) - (is_latest(model) ? strlen(":latest") : 0), &p->name);
 }
 
 static mlx_status_t check_pull(const mlx_job_t *job, pull_job_t *p) {
@@ -164,7 +179,9 @@ static mlx_status_t check_pull(const mlx_job_t *job, pull_job_t *p) {
                            "start the server without a model: it then serves what is pulled");
   MLX_TRY(mlx_locate_reference(p->name, &p->ref));
   if (!p->ref) return mlx_error(MLX_NOT_FOUND, "model: '%s' is no short name and no model of a hub", p->name);
+  const char *short_name = mlx_locate_short_name(p->name);
   if (mlx_library_allows(library->rules.pull, p->name, p->ref)) return NULL;
+  if (short_name && mlx_library_allows(library->rules.pull, short_name, NULL)) return NULL;
   return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "model: '%s' may not be pulled", p->name),
                          "the server allows %s", library->rules.pull);
 }
@@ -200,7 +217,7 @@ static bool answer(mlx_job_t *job, const char *model) {
   pull_job_t *p = job->state;
   (void)model;
   put_status(p, "pulling manifest");
-  mlx_status_t status = pull(p);
+  mlx_status_t status = without_folders(pull(p));
   atomic_store(&job->service->library->pulling, false);
   const mlx_failure_t failure = {.status = status};
   if (!p->stream && status) {
@@ -257,7 +274,33 @@ static mlx_status_t remove_stored(const char *path) {
   if (!status) status = mlx_removal_run(&removal, &cleared);
   mlx_removal_clear(&removal);
   mlx_cache_close(cache);
+  return without_folders(status);
+}
+
+// Whether |name| names this model only: its name in lists, a short name or a reference to a hub. A part of a
+// name, which requests may use, is not enough to delete a model.
+static mlx_status_t names_whole(const mlx_served_model_t *model, const char *name, bool *out) {
+  const char *own = mlx_served_model_name(model);
+  const size_t length = strlen(name) - (is_latest(name) ? strlen(":latest") : 0);
+  char *whole, *ref;
+  *out = !strcasecmp(own, name) || (strlen(own) == length && !strncasecmp(own, name, length));
+  if (*out) return NULL;
+  MLX_TRY(mlx_copy_text(name, length, &whole));
+  mlx_status_t status = mlx_locate_reference(whole, &ref);
+  *out = !status && ref;
+  mlx_free(whole);
+  mlx_free(ref);
   return status;
+}
+
+static mlx_status_t remove_named(mlx_models_t *models, const char *name) {
+  bool whole = false;
+  if (mlx_models_is_alias(models, name))
+    return mlx_status_hint(mlx_error(MLX_INVALID_INPUT, "model: '%s' is another name of a model", name),
+                           "it lasts until the server ends; to delete the model, give its own name");
+  const mlx_served_model_t *model = mlx_models_find(models, name);
+  if (model) MLX_TRY(names_whole(model, name, &whole));
+  return whole ? remove_stored(mlx_served_model_path(model)) : mlx_models_missing_error(models, name);
 }
 
 static mlx_status_t parse_delete(mlx_job_t *job, const char **out_model) {
@@ -272,9 +315,7 @@ static mlx_status_t parse_delete(mlx_job_t *job, const char **out_model) {
   if (!service->opening->options->stored)
     return mlx_error(MLX_UNSUPPORTED, "the models of this server are fixed: it deletes none of them");
   MLX_TRY(mlx_ollama_parse_show(body, length, &name));
-  const mlx_served_model_t *model = mlx_models_find(service->models, name);
-  mlx_status_t status =
-      model ? remove_stored(mlx_served_model_path(model)) : mlx_models_missing_error(service->models, name);
+  mlx_status_t status = remove_named(service->models, name);
   mlx_free(name);
   if (!status) status = mlx_models_scan(service->models);
   if (!status) mlx_exchange_respond(job->exchange, 200, "application/json", "{}", 2);

@@ -97,33 +97,50 @@ mlx_status_t mlx_models_default_name(const char *path, char **out_name) {
   return is_hub(path) ? end_of_path(path + 3, INT_MAX, out_name) : end_of_path(path, 1, out_name);
 }
 
-static bool is_called(const mlx_served_model_t *model, const char *name, size_t length) {
+static bool has_name(const mlx_served_model_t *model, const char *name, size_t length) {
   if (strlen(model->name) == length && !strncasecmp(model->name, name, length)) return true;
-  if (strlen(model->path) == length && !strncmp(model->path, name, length)) return true;
+  return strlen(model->path) == length && !strncmp(model->path, name, length);
+}
+
+static bool has_alias(const mlx_served_model_t *model, const char *name, size_t length) {
   for (size_t i = 0; i < model->alias_count; ++i) {
     if (strlen(model->aliases[i]) == length && !strncasecmp(model->aliases[i], name, length)) return true;
   }
   return false;
 }
 
-// Functions named *_locked are called with the mutex.
-static mlx_served_model_t *find_locked(const mlx_models_t *m, const char *name) {
+// Functions named *_locked are called with the mutex. A model's own name comes before aliases of others.
+static mlx_served_model_t *find_locked(const mlx_models_t *m, const char *name, bool *out_is_alias) {
   size_t length = strlen(name);
-  for (int pass = 0; pass < 2; ++pass) {
+  for (int pass = 0; pass < 4; ++pass) {
+    bool (*const is_called)(const mlx_served_model_t *, const char *, size_t) =
+        pass % 2 ? has_alias : has_name;
+    *out_is_alias = pass % 2;
     for (size_t i = 0; i < m->count; ++i) {
       if (!m->items[i]->is_gone && is_called(m->items[i], name, length)) return m->items[i];
     }
-    if (!mlx_ends_with_nocase(name, ":latest")) break;  // Ollama's clients add it
-    length -= strlen(":latest");
+    if (pass == 1) {
+      if (!mlx_ends_with_nocase(name, ":latest")) break;  // Ollama's clients add it
+      length -= strlen(":latest");
+    }
   }
   return NULL;
 }
 
 static mlx_served_model_t *find_known(mlx_models_t *m, const char *name) {
+  bool is_alias;
   uv_mutex_lock(&m->mutex);
-  mlx_served_model_t *model = find_locked(m, name);
+  mlx_served_model_t *model = find_locked(m, name, &is_alias);
   uv_mutex_unlock(&m->mutex);
   return model;
+}
+
+bool mlx_models_is_alias(mlx_models_t *m, const char *name) {
+  bool is_alias;
+  uv_mutex_lock(&m->mutex);
+  const bool found = find_locked(m, name, &is_alias) != NULL;
+  uv_mutex_unlock(&m->mutex);
+  return found && is_alias;
 }
 
 mlx_served_model_t *mlx_models_find(mlx_models_t *m, const char *name) {

@@ -87,6 +87,8 @@ size_t mlx_models_count(mlx_models_t *models);
 mlx_served_model_t *mlx_models_at(mlx_models_t *models, size_t index);
 // NULL if there is no such model. An unknown name causes a scan.
 mlx_served_model_t *mlx_models_find(mlx_models_t *models, const char *name);
+// Whether |name| is a further name of a model (mlx_models_alias), and no model's own.
+bool mlx_models_is_alias(mlx_models_t *models, const char *name);
 // The model of a request. |name| NULL or "": the first one. If one model was added and there is no scan, any
 // name means that model. NULL if there is none.
 mlx_served_model_t *mlx_models_choose(mlx_models_t *models, const char *name);

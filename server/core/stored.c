@@ -103,21 +103,23 @@ static mlx_status_t put_item(const char *name, yyjson_val *item, mlx_text_t *out
 
 // The items of |list| that |page| asks for, as OpenAI's list.
 static mlx_status_t put_page(const char *id, yyjson_val *list, const page_t *page, mlx_text_t *out) {
-  const size_t count = yyjson_arr_size(list);
+  size_t index, count, shown = 0, i = 0;
+  yyjson_val *item, **items;
   char name[MOST_ID + 32], first[sizeof name] = "", last[sizeof name] = "";
-  size_t shown = 0, i = 0;
   bool begun = !page->after[0];
+  mlx_status_t status = NULL;
+  MLX_TRY(mlx_alloc(yyjson_arr_size(list) + 1, sizeof *items, &items));
+  yyjson_arr_foreach(list, index, count, item) items[index] = item;  // yyjson_arr_get walks from the start
   mlx_text_puts(out, "{\"object\":\"list\",\"data\":[");
-  for (; i < count && shown < page->limit; ++i) {
-    const size_t index = page->ascending ? i : count - 1 - i;
-    yyjson_val *item = yyjson_arr_get(list, index);
-    name_item(id, item, index, name, sizeof name);
+  for (; i < count && shown < page->limit && !status; ++i) {
+    index = page->ascending ? i : count - 1 - i;
+    name_item(id, items[index], index, name, sizeof name);
     if (!begun) {
       begun = !strcmp(name, page->after);
       continue;
     }
     if (shown++) mlx_text_puts(out, ",");
-    MLX_TRY(put_item(name, item, out));
+    status = put_item(name, items[index], out);
     if (!first[0]) memcpy(first, name, sizeof first);
     memcpy(last, name, sizeof last);
   }
@@ -126,7 +128,8 @@ static mlx_status_t put_page(const char *id, yyjson_val *list, const page_t *pag
   mlx_text_puts(out, ",\"last_id\":");
   mlx_text_json_string(out, last, strlen(last));
   mlx_text_printf(out, ",\"has_more\":%s}", i < count ? "true" : "false");
-  return NULL;
+  mlx_free(items);
+  return status;
 }
 
 static mlx_status_t put_items(const char *id, const char *query, const mlx_text_t *items, mlx_text_t *out) {

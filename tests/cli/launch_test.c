@@ -26,7 +26,8 @@ static const char agent[] =
     "    assert options[provider + '.wire_api'] == 'responses'\n"
     "    model, url, path = arguments[arguments.index('-m') + 1], options[provider + '.base_url'], "
     "'/responses'\n"
-    "    headers, body = {}, {'input': hello, 'max_output_tokens': 4}\n"
+    "    headers = {'Authorization': 'Bearer ' + os.environ[options[provider + '.env_key']]}\n"
+    "    body = {'input': hello, 'max_output_tokens': 4}\n"
     "else:\n"
     "    kind, model = arguments[arguments.index('--model') + 1].split('/', 1)\n"
     "    assert kind == 'openai'\n"
@@ -52,6 +53,7 @@ static void make_agents(void) {
   }
   snprintf(path, sizeof path, "%s:%s", folder, getenv("PATH"));
   CHECK(!setenv("PATH", path, 1));
+  CHECK(!setenv("MLXCEL_API_KEY", "of another server", 1));
   CHECK(!setenv("MLXCEL_DEVICE", "cpu", 1));
   CHECK(!setenv("MLXCEL_CHAT_TEMPLATE", "chatml", 1));
   CHECK(!setenv("MLXCEL_LAUNCH_TEST", in_folder("url"), 1));

@@ -169,6 +169,7 @@ TEST(clients_pull_only_what_the_server_allows) {
   check_refused("/api/pull", "{\"model\":\"oci://127.0.0.1/tiny\"}", 404, "is no short name");
   check_refused("/api/pull", "{\"model\":\"http://127.0.0.1/tiny.gguf\"}", 404, "is no short name");
   check_refused("/api/pull", "{}", 400, "model: missing");
+  check_refused("/api/pull", "{\"model\":\"qwen3\"}", 400, "may not be pulled");
   reply_t reply = ask("/api/pull", "{\"model\":\"acme/tiny-GGUF:latest\"}", 200);
   CHECK(!strncmp(reply_text(&reply), "{\"status\":\"pulling manifest\"}\n", 30));
   CHECK(mlx_ends_with(reply_text(&reply), "{\"status\":\"success\"}\n"));
@@ -180,6 +181,10 @@ TEST(clients_pull_only_what_the_server_allows) {
   mlx_text_clear(&reply.body);
   reply = ask("/api/pull", "{\"name\":\"smollm2:135m\",\"stream\":false}", 200);
   CHECK_TEXT(reply_text(&reply), "{\"status\":\"success\"}");
+  mlx_text_clear(&reply.body);
+  client_call(served.port, "POST", "/api/pull", "", "{\"model\":\"smollm2\",\"stream\":false}", &reply);
+  CHECK(reply.status >= 400 &&
+        !strstr(reply_text(&reply), "may not be pulled"));  // of smollm2:1.7b: not there
   mlx_text_clear(&reply.body);
   reply = ask("/api/pull", "{\"model\":\"hf:acme/tiny-none\"}", 200);  // the stream ends with an error
   CHECK_CONTAINS(reply_text(&reply), "\n{\"error\":\"");
@@ -211,6 +216,29 @@ TEST(clients_change_nothing_unless_the_server_allows_it) {
   stop();
 }
 
+// A part of a name and a further name delete nothing.
+static void check_kept(const char *name, int status) {
+  char body[64];
+  reply_t reply;
+  snprintf(body, sizeof body, "{\"model\":\"%s\"}", name);
+  client_call(served.port, "DELETE", "/api/delete", "", body, &reply);
+  CHECK_INT(reply.status, status);
+  mlx_text_clear(&reply.body);
+  check_complete("acme/tiny-GGUF", 200, TINY_NAME);
+}
+
+TEST(a_further_name_of_a_model_deletes_nothing) {
+  begin();
+  pull("hf:acme/tiny-GGUF");
+  SERVE(&served, "--device", "cpu", "-c", "64", "--allow-copy", "--allow-delete");
+  reply_t reply = ask("/api/copy", "{\"source\":\"acme/tiny-GGUF\",\"destination\":\"acme/late-GGUF\"}", 200);
+  mlx_text_clear(&reply.body);
+  check_kept("acme/late-GGUF", 400);
+  pull("hf:acme/late-GGUF");  // a model's own name comes before the further name of another
+  check_complete(LATE_NAME, 200, "\"model\":\"" LATE_NAME "\"");
+  stop();
+}
+
 TEST(clients_delete_models_if_the_server_allows_it) {
   reply_t reply;
   begin();
@@ -219,6 +247,8 @@ TEST(clients_delete_models_if_the_server_allows_it) {
   for (int allowed = 0; allowed < 2; ++allowed) {
     SERVE(&served, "--device", "cpu", "-c", "64", allowed ? "--allow-delete" : "--no-page");
     check_complete("acme/tiny-GGUF", 200, "\"model\":\"" TINY_NAME "\"");
+    check_kept("acme", allowed ? 404 : 400);
+    check_kept("mine", allowed ? 404 : 400);
     client_call(served.port, "DELETE", "/api/delete", "", "{\"model\":\"acme/tiny-GGUF\"}", &reply);
     CHECK_INT(reply.status, allowed ? 200 : 400);
     if (!allowed) CHECK_CONTAINS(reply_text(&reply), "--allow-delete");
@@ -233,7 +263,8 @@ TEST(clients_delete_models_if_the_server_allows_it) {
   }
 }
 
-TEST_MAIN(CASE(clients_delete_models_if_the_server_allows_it), CASE(clients_pull_only_what_the_server_allows),
+TEST_MAIN(CASE(a_further_name_of_a_model_deletes_nothing),
+          CASE(clients_delete_models_if_the_server_allows_it), CASE(clients_pull_only_what_the_server_allows),
           CASE(clients_change_nothing_unless_the_server_allows_it),
           CASE(stored_models_are_listed_and_loaded_on_demand),
           CASE(models_are_pulled_and_removed_while_the_server_runs))
