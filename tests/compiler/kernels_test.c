@@ -97,9 +97,9 @@ TEST(without_nvrtc_auto_uses_the_generic_path_with_a_note_and_required_fails) {
   CHECK_ERROR(refusal, MLX_UNAVAILABLE, "NVRTC, which compiles the GPU kernels, was not found");
 }
 
-// A network with attention heads of 288 numbers, which no kernel supports.
+// A network with attention heads of 520 numbers, which no kernel supports.
 static const char *wide_heads(void) {
-  static const random_llama_t shape = {64, 64, 1, 1, 288, 2, 300, true, 10000};
+  static const random_llama_t shape = {64, 64, 1, 1, 520, 2, 300, true, 10000};
   return random_llama_write(&shape, root, "wide-heads");
 }
 
