@@ -4,10 +4,8 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
-#if HAS_TILES
 #include <sys/syscall.h>
 #include <unistd.h>
-#endif
 
 #include "kernels/cpu/call.h"
 #include "kernels/cpu/panel_codes.h"
