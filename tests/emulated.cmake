@@ -39,5 +39,5 @@ set(not_emulated
   arch_test arch_packing_test bench_test chat_terminal_test chat_tmux_test chunks_test cli_test cpu_kernels_test generate_test gguf_arch_test)  # too long
 set(slowly_emulated act_order_test cache_test crowd_test grammar_test hints_test http_limits_test http_server_test idle_test generic_test gpu_test grammar_limits_test hf_packing_test json_schema_test kill_test oci_test output_format_test output_test packed_directory_test packer_test
   plain_marks_test progress_test pull_test resume_test sampling_test scheduler_test serve_end_test serve_origin_test serve_stored_test serve_test sign_test slow_grammar_test template_test tokenizer_image_test tokenizer_test
-  tool_memory_test)
+  embedding_models_test embedding_verb_test sample_row_test serve_embeddings_test serve_memory_test serve_repeat_test tool_memory_test)
 set(MLXCEL_TEST_IREE_COMPILE ${MLXCEL_IREE_COMPILE})
