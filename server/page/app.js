@@ -17,13 +17,14 @@ const STARTERS = ['Explain how a compiler turns code into a program', 'Write a P
   'Make a table that compares TCP and UDP', 'Help me word a short, friendly reminder to a colleague'];
 
 function Empty() {
+  const name = modelOf(state.current);  // none until the server has listed its models: style.css keeps the line's height
   const use = text => {
     state.drafts.set(state.current.id, {text, files: []});
     set({draftOf: state.draftOf + 1});
     focusInput();
   };
   return html`<div class="empty"><h2>What shall we write?</h2>
-    <p class="dim">${modelOf(state.current) ? `${modelOf(state.current)} runs on this server.` : ''} Chats stay in this browser.</p>
+    <p class="dim served" title=${name}>${name && `${name} runs on this server.`}</p><p class="dim">Chats stay in this browser.</p>
     <ul class="starters" aria-label="Examples">${STARTERS.map(text => html`<li><button type="button" onClick=${() => use(text)}>${text}</button></li>`)}</ul></div>`;
 }
 

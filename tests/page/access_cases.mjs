@@ -33,7 +33,7 @@ function findFaults() {
 
 export const access_cases = {
   async keyboard_works_without_a_mouse({page}) {
-    await until(async () => await focused(page) === 'input');
+    await until(() => focused(page), 'input');
     await page.keyboard.type('typed');
     await page.keyboard.press('Shift+Enter');
     await page.keyboard.type('two lines');
@@ -46,14 +46,14 @@ export const access_cases = {
     await page.keyboard.press('Escape');
     await page.locator('.editor textarea').waitFor({state: 'detached'});
     await page.keyboard.press('Control+k');
-    await until(async () => await focused(page) === 'search');
+    await until(() => focused(page), 'search');
     await page.keyboard.press('Tab');
     assert.equal(await focused(page), 'typed');  // the chat, a link
     await page.keyboard.press('F2');
-    await until(async () => await focused(page) === 'Title of the chat');
+    await until(() => focused(page), 'Title of the chat');
     await page.keyboard.press('Escape');
     await page.keyboard.press('Control+Shift+O');
-    await until(async () => await focused(page) === 'input');
+    await until(() => focused(page), 'input');
   },
   async the_settings_keep_the_focus_and_give_it_back({page}) {
     await page.locator('#settings').focus();

@@ -1,6 +1,7 @@
 // Browsers for the tests of the chat page, and what the cases do in them.
 import {createRequire} from 'node:module';
 import {resolve} from 'node:path';
+import {inspect} from 'node:util';
 import assert from 'node:assert/strict';
 
 // One process for all pages, and none that waits for a page: each case opens new ones.
@@ -43,9 +44,13 @@ export async function stored(page) {
   }));
 }
 
-export async function until(check, seconds = 30) {
-  for (const end = Date.now() + seconds * 1000; !await check();) {
-    assert.ok(Date.now() < end, `timed out: ${check}`);
+// Waits until |get| gives |wanted|: a value, a function that accepts one, or nothing for any that is true. A failure names the last one.
+export async function until(get, wanted = Boolean, seconds = 30) {
+  const accept = typeof wanted === 'function' ? wanted : value => value === wanted;
+  for (const end = Date.now() + seconds * 1000;;) {
+    const last = await get();
+    if (accept(last)) return;
+    assert.ok(Date.now() < end, `timed out after ${seconds} s: ${get} was last ${inspect(last).slice(0, 400)}, not ${wanted}`);
     await new Promise(give => setTimeout(give, 20));
   }
 }

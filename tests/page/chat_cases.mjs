@@ -1,7 +1,7 @@
 // What a user does in one tab.
 import {readFileSync} from 'node:fs';
 import assert from 'node:assert/strict';
-import {answerOf, done, makeExport, say, stored, until} from './browser.mjs';
+import {answerOf, done, drawn, makeExport, say, stored, until} from './browser.mjs';
 
 export const chat_cases = {
   async sends_a_message_and_streams_the_answer({page, network}) {
@@ -18,7 +18,7 @@ export const chat_cases = {
     await answerOf(page).getByText('word word word').waitFor();
     await page.locator('#stop').click();
     await page.getByText('Stopped.').waitFor();
-    await until(async () => await server.metric('mlxcel_http_disconnects_total') > before);
+    await until(() => server.metric('mlxcel_http_disconnects_total'), count => count > before);
     const text = await answerOf(page).textContent();
     assert.ok(text.startsWith('word word') && text.length < 1490);
     await page.getByRole('button', {name: 'Continue'}).click();
@@ -80,7 +80,7 @@ export const chat_cases = {
   async a_chat_has_a_url_and_a_new_tab_starts_a_new_chat({page, context, url}) {
     await say(page, 'remember me');
     await answerOf(page).getByText('You said: remember me').waitFor();
-    await until(async () => (await stored(page)).includes('You said: remember me'));
+    await until(() => stored(page), text => text.includes('You said: remember me'));
     assert.match(page.url(), /#\/chat\/[0-9a-f]{24}$/);
     await page.reload();
     await answerOf(page).getByText('You said: remember me').waitFor();
@@ -96,7 +96,7 @@ export const chat_cases = {
     await page.goBack();
     await answerOf(page).getByText('You said: remember me').waitFor();
     await page.locator('#search').fill('remember');
-    await until(async () => await page.locator('nav li').count() === 1);
+    await until(() => page.locator('nav li').count(), 1);
     await page.locator('#search').fill('nothing has this');
     await page.getByText('No chat has these words.').waitFor();
   },
@@ -113,7 +113,7 @@ export const chat_cases = {
     }
     await page.locator('#import-file').setInputFiles(file);
     await page.getByText('1 chats imported').waitFor();
-    await until(async () => await page.locator('nav li').count() === 2);
+    await until(() => page.locator('nav li').count(), 2);
     await page.locator('#import-file').setInputFiles({name: 'bad.json', mimeType: 'application/json', buffer: Buffer.from('{"format":"mlxcel-chats","conversations":[{}]}')});
     await page.getByText("cannot import bad.json: conversations[0]: field 'root'").waitFor();
   },
@@ -139,7 +139,7 @@ export const chat_cases = {
     await page.getByRole('list', {name: 'Attached files'}).getByText('notes.md').waitFor();
     await say(page, 'read it');
     await page.locator('.message.user .file', {hasText: 'notes.md'}).waitFor();
-    await until(() => network.requests.length === 1);
+    await until(() => network.requests.length, 1);
     assert.equal(network.requests[0].messages[0].content, 'File notes.md:\n````\n```\ninside\n```\n````\n\nread it');
     await done(page);
   },
@@ -165,7 +165,7 @@ export const chat_cases = {
     await page.getByLabel('Title of the chat').fill('Mine');
     await page.keyboard.press('Enter');
     await page.getByRole('heading', {name: 'Mine'}).waitFor();
-    await until(async () => (await stored(page)).includes('"Mine"'));
+    await until(() => stored(page), text => text.includes('"Mine"'));
     await page.reload();
     await page.getByRole('heading', {name: 'Mine'}).waitFor();
     await page.locator('nav li').hover();
@@ -176,8 +176,32 @@ export const chat_cases = {
   },
   async starters_fill_the_field({page}) {
     await page.getByRole('list', {name: 'Examples'}).getByRole('button').first().click();
-    await until(async () => (await page.locator('#input').inputValue()).length > 20);
-    await until(() => page.evaluate(() => document.activeElement.id === 'input'));
+    await until(() => page.locator('#input').inputValue(), text => text.length > 20);
+    await until(() => page.evaluate(() => document.activeElement.id), 'input');
+  },
+  // A click whose button moves between the press and the release is lost.
+  async nothing_moves_when_the_list_of_models_arrives({page, network}) {
+    const starters = page.getByRole('list', {name: 'Examples'});
+    const boxes = () => page.evaluate(() => ['header', 'main', '.empty h2', '.starters', '.starters button', '.composer'].map(name => {
+      const {x, y, width, height} = document.querySelector(name).getBoundingClientRect();
+      return [name, x, y, width, height].join(' ');
+    }));
+    for (const [models, width] of [[['short'], 1100], [['a-name-that-needs-more-than-a-line-of-its-own-'.repeat(3)], 1100], [['Qwen3-0.6B-Instruct.Q4_1'], 400], [['first', 'second'], 400]]) {
+      let arrive;
+      network.models = new Promise(give => { arrive = () => give(models); });
+      await page.setViewportSize({width, height: 760});
+      await page.reload();
+      await starters.waitFor();
+      await drawn(page);
+      const before = await boxes(), {x, y} = await starters.getByRole('button').first().boundingBox();
+      await page.mouse.move(x + 20, y + 4);
+      await page.mouse.down();
+      arrive();
+      await page.getByText(`${models[0]} runs on this server.`).waitFor();
+      assert.deepEqual(await boxes(), before, `${models} at ${width} pixels`);
+      await page.mouse.up();
+      await until(() => page.locator('#input').inputValue(), text => text.length > 20);
+    }
   },
   async each_chat_keeps_its_model({page, locked, network, expect}) {
     expect(/status of 401|Unauthorized/);
@@ -198,7 +222,7 @@ export const chat_cases = {
     assert.equal(await page.locator('.message').count(), 40);
     const top = () => page.locator('main').evaluate(main => main.scrollTop);
     await page.getByRole('button', {name: 'Show 40 earlier messages of 4960'}).click();
-    await until(async () => await page.locator('.message').count() === 80);
+    await until(() => page.locator('.message').count(), 80);
     assert.ok(await top() > 500, 'what was in view stays in view');
   },
   async a_list_of_5000_chats_draws_the_first_hundred({page}) {
@@ -216,6 +240,6 @@ export const chat_cases = {
     await page.locator('#more-chats').waitFor();
     assert.equal(await page.locator('nav li').count(), 100);
     await page.locator('#more-chats').click();
-    await until(async () => await page.locator('nav li').count() === 200);
+    await until(() => page.locator('nav li').count(), 200);
   },
 };

@@ -42,7 +42,7 @@ export const fault_cases = {
     else network.isGone = true;  // Firefox has no such command
     await say(page, 'kept');
     await page.locator('.ending.error').waitFor();
-    await until(async () => (await stored(page)).includes('kept'));
+    await until(() => stored(page), text => text.includes('kept'));
     if (name === 'chromium') await context.setOffline(false);
     network.isGone = false;
     await page.locator('.notice.down').waitFor({state: 'detached'});
@@ -77,7 +77,7 @@ export const fault_cases = {
   },
   async reload_during_an_answer_keeps_what_has_arrived({page}) {
     await say(page, 'slow');
-    await until(async () => (await stored(page)).includes('word word word'));
+    await until(() => stored(page), text => text.includes('word word word'));
     await page.reload();
     await answerOf(page).getByText('word word word').waitFor();
     // Firefox ends the request before it tells the page that it goes.
@@ -87,7 +87,7 @@ export const fault_cases = {
   },
   async reload_before_the_first_token_keeps_the_message({page}) {
     await say(page, 'silent');
-    await until(async () => (await stored(page)).includes('silent'));
+    await until(() => stored(page), text => text.includes('silent'));
     await page.reload();
     await page.locator('.message.user', {hasText: 'silent'}).waitFor();
   },

@@ -51,10 +51,11 @@ function bodyOf(request) {
 }
 
 // The state of |network|: requests, isGone, delay (ms before each answer), cutAfter (bytes of a
-// stream), looks (messages and the answers that the proxy itself streams to them).
+// stream), looks (messages and the answers that the proxy itself streams to them), models (a promise of the names that /v1/models lists;
+// null: those of the server).
 export async function startProxy(server) {
   const target = new URL(server.url), network = {};
-  const reset = () => Object.assign(network, {requests: [], isGone: false, delay: 0, cutAfter: 0, looks: LOOKS});
+  const reset = () => Object.assign(network, {requests: [], isGone: false, delay: 0, cutAfter: 0, looks: LOOKS, models: null});
   reset();
   const forward = (request, response, body) => {
     const headers = {...request.headers, ...(body.length ? {'content-length': body.length} : {})};
@@ -76,6 +77,10 @@ export async function startProxy(server) {
     if (network.isGone) return request.socket.destroy();
     let body = await bodyOf(request);
     if (network.delay) await new Promise(done => setTimeout(done, network.delay));
+    if (network.models && request.url.endsWith('/v1/models')) {
+      const data = (await network.models).map(id => ({id, object: 'model'}));
+      return response.writeHead(200, {'Content-Type': 'application/json'}).end(JSON.stringify({object: 'list', data}));
+    }
     if (request.url.endsWith('/v1/chat/completions')) {
       const value = JSON.parse(body);
       network.requests.push(value);

@@ -18,7 +18,7 @@ export const tab_cases = {
     await say(page, 'from the first');
     await answerOf(other).getByText('You said: from the first').waitFor();
     await done(page);
-    await until(async () => await other.locator('#send').count() === 1);
+    await until(() => other.locator('#send').count(), 1);
     await say(other, 'from the second');
     await answerOf(page).getByText('You said: from the second').waitFor();
     assert.equal(await page.locator('.message.user').count(), 3);
@@ -31,7 +31,7 @@ export const tab_cases = {
     await answerOf(page).getByText('You said: left').waitFor();
     await answerOf(other).getByText('You said: right').waitFor();
     await Promise.all([done(page), done(other)]);
-    await until(async () => { const text = await stored(page); return text.includes('You said: left') && text.includes('You said: right'); });
+    await until(() => stored(page), text => text.includes('You said: left') && text.includes('You said: right'));
     await other.reload();
     await other.locator('.message.user .branches', {hasText: '/ 2'}).waitFor();
   },
@@ -46,7 +46,7 @@ export const tab_cases = {
     await page.getByRole('heading', {name: 'Renamed'}).waitFor();
     await page.locator('#stop').click();
     await page.getByText('Stopped.').waitFor();
-    await until(async () => { const text = await stored(page); return text.includes('"Renamed"') && text.includes('"stopped"'); });
+    await until(() => stored(page), text => text.includes('"Renamed"') && text.includes('"stopped"'));
     await other.getByText('Stopped.').waitFor();
   },
   async a_chat_deleted_in_one_tab_can_be_kept_in_the_other({page, context}) {
@@ -56,12 +56,12 @@ export const tab_cases = {
     await other.getByText('The chat was deleted in another tab.').waitFor();
     await other.getByRole('button', {name: 'Keep it'}).click();
     await answerOf(other).getByText('You said: start').waitFor();
-    await until(async () => (await stored(page)).includes('You said: start'));
+    await until(() => stored(page), text => text.includes('You said: start'));
   },
   async settings_of_one_tab_reach_the_other({page, context}) {
     const other = await twoTabs(page, context);
     await page.locator('#settings').click();
     await page.locator('select[name=theme]').selectOption('dark');
-    await until(() => other.evaluate(() => getComputedStyle(document.body).backgroundColor === 'rgb(22, 24, 28)'));
+    await until(() => other.evaluate(() => getComputedStyle(document.body).backgroundColor), 'rgb(22, 24, 28)');
   },
 };

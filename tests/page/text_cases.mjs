@@ -133,6 +133,6 @@ export const text_cases = {
     await done(page);
     assert.equal(await page.locator('.reasoning').evaluate(node => node.open), false);
     await page.locator('.reasoning summary').click();
-    await until(async () => (await page.locator('.reasoning').textContent()).length > 30);
+    await until(() => page.locator('.reasoning').textContent(), text => text.length > 30);
   },
 };
