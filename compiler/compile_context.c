@@ -29,6 +29,7 @@ int64_t mlx_job_longest_text(const mlx_compile_job_t *job) {
 }
 
 bool mlx_job_kv_bytes(const mlx_compile_job_t *job, int64_t positions, size_t *out_bytes) {
+  const bool shares = mlx_graph_is_encoder(job->graph);
   size_t bytes = 0, layer;
   for (int id = 1; id <= (int)job->graph->count; ++id) {
     const mlx_node_t *node = mlx_graph_node(job->graph, id);
@@ -36,7 +37,7 @@ bool mlx_job_kv_bytes(const mlx_compile_job_t *job, int64_t positions, size_t *o
     if (!mlx_node_stores_kv(node)) continue;
     const size_t head = (size_t)mlx_module_kv_head_bytes(&job->module, a->head_dim);
     if (!mlx_mul((size_t)(mlx_attention_kv_parts(a) * a->kv_heads), head, &layer) ||
-        !mlx_add(bytes, layer, &bytes))
+        !mlx_add(shares ? 0 : bytes, shares && bytes > layer ? bytes : layer, &bytes))
       return false;
   }
   return mlx_mul(bytes, (size_t)positions, out_bytes);

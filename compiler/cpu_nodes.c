@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/numbers.h"
 
 // A zero offset is a valid place in the archive, so weights that are missing are marked.
 static mlx_instruction_t instruction_of(mlx_instruction_kind_t kind, mlx_rows_t rows) {
@@ -266,6 +267,7 @@ static mlx_status_t write_columns(mlx_cpu_writer_t *w, int id) {
 static mlx_status_t write_spread(mlx_cpu_writer_t *w, const mlx_node_t *node, mlx_program_buffer_t *out) {
   const int64_t buckets = mlx_graph_operand(w->graph, node, 4)->dims[0];
   mlx_cpu_program_t *p = w->program;
+  const int64_t distances = mlx_distances(p->header.capacity);
   mlx_instruction_t i = instruction_of(MLX_RUN_SPREAD, MLX_ROWS_TOKENS);
   const size_t first = (size_t)p->header.floats;
   if (w->spread_weight == node->operands[4]) {
@@ -277,11 +279,11 @@ static mlx_status_t write_spread(mlx_cpu_writer_t *w, const mlx_node_t *node, ml
   i.floats = (int64_t)first;
   i.out.stride = 1;
   MLX_TRY(mlx_cpu_begin(w, &i));
-  MLX_TRY(mlx_scratch_take(&w->scratch, i.heads * MLX_CPU_DISTANCES, &i.out.at));
-  MLX_TRY(mlx_reserve(first + MLX_CPU_DISTANCES, sizeof *p->floats, &w->float_capacity, &p->floats));
-  for (int64_t k = 0; k < MLX_CPU_DISTANCES; ++k)
-    p->floats[first + (size_t)k] = (float)mlx_relative_bucket(k, MLX_CPU_MAX_TOKENS - 1, buckets);
-  p->header.floats += MLX_CPU_DISTANCES;
+  MLX_TRY(mlx_scratch_take(&w->scratch, i.heads * distances, &i.out.at));
+  MLX_TRY(mlx_reserve(first + (size_t)distances, sizeof *p->floats, &w->float_capacity, &p->floats));
+  for (int64_t k = 0; k < distances; ++k)
+    p->floats[first + (size_t)k] = (float)mlx_relative_bucket(k, p->header.capacity - 1, buckets);
+  p->header.floats += (int32_t)distances;
   w->spread_weight = node->operands[4];
   w->spread = *out = i.out;
   return mlx_cpu_append(w, &i);
@@ -315,8 +317,11 @@ static mlx_status_t write_append(mlx_cpu_writer_t *w, const mlx_node_t *node, ml
   mlx_cpu_program_t *p = w->program;
   const mlx_attention_t *a = &node->attention;
   int64_t *page_bytes = append->pages ? &p->header.window_page_bytes : &p->header.page_bytes;
-  append->kv_at = *page_bytes;
-  *page_bytes += mlx_kv_page_bytes(p->header.kv_format, a->kv_heads, a->head_dim);
+  const int64_t bytes = mlx_kv_page_bytes(p->header.kv_format, a->kv_heads, a->head_dim);
+  // The layers of an encoder share a place: keys and values are read in the step that stores them.
+  const bool shares = mlx_graph_is_encoder(w->graph);
+  append->kv_at = shares ? 0 : *page_bytes;
+  *page_bytes = shares ? mlx_max(*page_bytes, bytes) : *page_bytes + bytes;
   mlx_instruction_t i = *append;
   MLX_TRY(mlx_cpu_begin(w, &i));
   MLX_TRY(mlx_cpu_read(w, node->operands[1], &i.a));
@@ -338,6 +343,8 @@ static mlx_status_t write_attention(mlx_cpu_writer_t *w, int id) {
   if (owner == node) {
     MLX_TRY(write_append(w, node, &attend));
     mlx_cpu_value(w, id)->kv_at = attend.kv_at;
+  } else if (mlx_graph_is_encoder(w->graph)) {
+    return mlx_cpu_unsupported(w, "keys and values of another layer in an encoder");
   } else {
     attend.kv_at = mlx_cpu_value(w, (int)(owner - w->graph->nodes) + 1)->kv_at;
   }
@@ -346,7 +353,7 @@ static mlx_status_t write_attention(mlx_cpu_writer_t *w, int id) {
   attend.numbers[1] = (float)a->softcap;
   attend.window = a->window < INT_MAX ? (int32_t)a->window : 0;
   attend.whole = a->whole;
-  attend.span = a->span < MLX_CPU_MAX_TOKENS ? (int32_t)a->span : 0;
+  attend.span = a->span < w->program->header.capacity ? (int32_t)a->span : 0;
   attend.weight = mlx_cpu_weight(w, node->operands[3]);
   if (node->operands[4]) MLX_TRY(write_spread(w, node, &attend.b));
   MLX_TRY(mlx_cpu_begin(w, &attend));
@@ -499,7 +506,7 @@ static mlx_status_t write_experts(mlx_cpu_writer_t *w, int id) {
                  .experts = gate->dims[0],
                  .ffn = gate->dims[1],
                  .hidden = gate->dims[2],
-                 .pairs = MLX_CPU_MAX_TOKENS * node->experts.used,
+                 .pairs = w->program->header.capacity * node->experts.used,
                  .common = instruction_of(MLX_RUN_ROUTE, MLX_ROWS_TOKENS)};
   if (e.experts > MLX_CPU_MAX_EXPERTS || node->experts.used > MLX_CPU_MAX_USED || e.ffn > MLX_CPU_MAX_COLUMNS)
     return mlx_cpu_unsupported(w, "so many experts");
@@ -509,7 +516,9 @@ static mlx_status_t write_experts(mlx_cpu_writer_t *w, int id) {
   mlx_instruction_t sum = e.common;
   // The first phase of the experts takes the place of the routing arrays.
   MLX_TRY(mlx_cpu_begin(w, &(mlx_instruction_t){.kind = MLX_RUN_ROUTE}));
-  MLX_TRY(mlx_scratch_take(&w->scratch, mlx_routing_words(node->experts.used, e.experts), &e.common.routing));
+  MLX_TRY(mlx_scratch_take(&w->scratch,
+                           mlx_routing_words(w->program->header.capacity, node->experts.used, e.experts),
+                           &e.common.routing));
   MLX_TRY(write_routing(w, &e));
   MLX_TRY(write_expert_products(w, &e, &sum.a));
   sum.kind = MLX_RUN_EXPERT_SUM;

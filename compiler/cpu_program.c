@@ -16,16 +16,23 @@ static int32_t kv_format(mlx_dtype_t dtype) {
   }
 }
 
+// Most tokens of a step. An encoder does not divide a text (MLX_ENCODER_TOKENS); a decoder does.
+static int32_t capacity_of(const mlx_cpu_writer_t *w) {
+  const int64_t longest = mlx_graph_is_encoder(w->graph) ? w->model->config.context : 0;
+  return longest > MLX_CPU_STEP_TOKENS ? (int32_t)longest : MLX_CPU_STEP_TOKENS;
+}
+
 static mlx_status_t start(mlx_cpu_writer_t *w, const char *cpu_level) {
   const mlx_module_options_t *o = w->options;
   mlx_program_t *n = &w->program->header;
   *n = (mlx_program_t){.vocab = (int32_t)w->model->config.vocab,
                        .types = (int32_t)w->model->config.types,
+                       .capacity = capacity_of(w),
                        .kv_format = kv_format(o->kv),
                        .row_by_row = o->kv != MLX_F32,
                        .tiles = !strcmp(cpu_level, "sapphirerapids")};
   MLX_TRY(mlx_scratch_start(&w->scratch, MLX_CPU_CONTROL_WORDS));
-  MLX_TRY(mlx_scratch_take(&w->scratch, mlx_token_words(), &n->tokens));
+  MLX_TRY(mlx_scratch_take(&w->scratch, mlx_token_words(n->capacity), &n->tokens));
   const bool samples = !mlx_graph_is_encoder(w->graph);
   const int64_t panels = (n->vocab + MLX_PANEL_ROWS - 1) / MLX_PANEL_ROWS;
   if (samples) MLX_TRY(mlx_scratch_take(&w->scratch, MLX_CPU_MAX_WANTED * panels, &n->best));
@@ -50,7 +57,7 @@ static mlx_status_t write_rope_table(mlx_cpu_writer_t *w, const mlx_rope_t *rope
                              .floats = (int64_t)first,
                              .out = {.stride = (int32_t)rope->dims}};
   MLX_TRY(mlx_cpu_begin(w, &table));
-  MLX_TRY(mlx_scratch_take(&w->scratch, MLX_CPU_MAX_TOKENS * rope->dims, &table.out.at));
+  MLX_TRY(mlx_scratch_take(&w->scratch, p->header.capacity * rope->dims, &table.out.at));
   MLX_TRY(mlx_reserve(first + count, sizeof *p->floats, &w->float_capacity, &p->floats));
   memcpy(p->floats + first, rope->frequencies, count * sizeof *p->floats);
   p->header.floats += (int32_t)count;

@@ -73,8 +73,8 @@ static bool has_two_scales(const mlx_cpu_writer_t *w, int weight) {
   return weight && panel_of(w, weight)->scales == 2;
 }
 
-static int64_t row_capacity(mlx_rows_t rows) {
-  return rows == MLX_ROWS_TOKENS ? MLX_CPU_MAX_TOKENS : MLX_CPU_MAX_WANTED;
+static int64_t row_capacity(const mlx_cpu_writer_t *w, mlx_rows_t rows) {
+  return rows == MLX_ROWS_TOKENS ? w->program->header.capacity : MLX_CPU_MAX_WANTED;
 }
 
 // What is stored of node |id|: see mlx_program_buffer_t. Of quantized matrices, only those with two scales
@@ -113,14 +113,15 @@ static mlx_status_t take_parts(mlx_cpu_writer_t *w, int id, mlx_program_buffer_t
   const int found = find_stores(w, id);
   if (!(found & MLX_STORE_PARTS)) return NULL;
   out->stores = found;
-  return mlx_scratch_take(&w->scratch, mlx_parts_words(row_capacity(mlx_cpu_rows(node)), width), &out->parts);
+  return mlx_scratch_take(&w->scratch, mlx_parts_words(row_capacity(w, mlx_cpu_rows(node)), width),
+                          &out->parts);
 }
 
 mlx_status_t mlx_cpu_take(mlx_cpu_writer_t *w, int id, mlx_program_buffer_t *out_buffer) {
   const mlx_node_t *node = mlx_graph_node(w->graph, id);
   mlx_program_buffer_t *buffer = &mlx_cpu_value(w, id)->buffer;
   *buffer = (mlx_program_buffer_t){.stride = (int32_t)mlx_cpu_width(node)};
-  MLX_TRY(mlx_scratch_take(&w->scratch, row_capacity(mlx_cpu_rows(node)) * buffer->stride, &buffer->at));
+  MLX_TRY(mlx_scratch_take(&w->scratch, row_capacity(w, mlx_cpu_rows(node)) * buffer->stride, &buffer->at));
   MLX_TRY(take_parts(w, id, buffer));
   *out_buffer = *buffer;
   return NULL;

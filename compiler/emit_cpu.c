@@ -34,8 +34,11 @@ static mlx_status_t declare(const emission_t *e) {
 static void state_facts(const emission_t *e) {
   const mlx_program_t *n = &e->program->header;
   mlx_module_facts_t *facts = &e->g->facts;
-  facts->steps[0] = (mlx_step_size_t){.tokens = MLX_CPU_MAX_TOKENS, .wanted = MLX_CPU_MAX_WANTED};
+  facts->steps[0] = (mlx_step_size_t){.tokens = MLX_CPU_STEP_TOKENS, .wanted = MLX_CPU_MAX_WANTED};
   facts->step_count = 1;
+  if (n->capacity > MLX_CPU_STEP_TOKENS)
+    facts->steps[facts->step_count++] =
+        (mlx_step_size_t){.tokens = n->capacity, .wanted = MLX_CPU_MAX_WANTED};
   facts->ragged = true;
   facts->samples = !mlx_graph_is_encoder(e->g->graph);
   facts->burst = facts->samples ? MLX_BURST_TOKENS : 0;
@@ -125,8 +128,10 @@ static mlx_status_t emit(const emission_t *e) {
   MLX_TRY(declare(e));
   state_facts(e);
   MLX_TRY(link_kernel(e));
-  snprintf(name, sizeof name, "step_%d", MLX_CPU_MAX_TOKENS);
-  emit_function(e, name, "One forward pass over a batch of tokens (kernels/step.h).", false);
+  for (size_t i = 0; i < e->g->facts.step_count; ++i) {
+    snprintf(name, sizeof name, "step_%lld", (long long)e->g->facts.steps[i].tokens);
+    emit_function(e, name, "One forward pass over a batch of tokens (kernels/step.h).", false);
+  }
   if (e->g->facts.burst) emit_function(e, "burst", "Many tokens of one sequence, one after the other.", true);
   return NULL;
 }

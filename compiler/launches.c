@@ -491,7 +491,7 @@ mlx_status_t mlx_launches_make(const mlx_model_t *model, const mlx_graph_t *grap
 
 mlx_status_t mlx_cpu_launches_make(const mlx_graph_t *graph, mlx_launches_t *out) {
   lister_t l = {.fusion = {.graph = graph}, .out = out};
-  mlx_status_t status = start(&l, graph, (mlx_step_size_t){MLX_CPU_MAX_TOKENS, MLX_CPU_MAX_WANTED});
+  mlx_status_t status = start(&l, graph, (mlx_step_size_t){MLX_CPU_STEP_TOKENS, MLX_CPU_MAX_WANTED});
   if (!status) status = mlx_products_find(graph, &l.products);
   if (!status) status = add_cpu(&l);
   return finish(&l, status);

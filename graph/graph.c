@@ -142,12 +142,15 @@ int64_t mlx_attention_kv_numbers(const mlx_attention_t *a) {
 }
 
 int64_t mlx_graph_kv_numbers(const mlx_graph_t *graph) {
-  int64_t numbers = 0;
+  int64_t all = 0, largest = 0;
   for (int id = 1; id <= (int)graph->count; ++id) {
     const mlx_node_t *node = mlx_graph_node(graph, id);
-    if (mlx_node_stores_kv(node)) numbers += mlx_attention_kv_numbers(&node->attention);
+    if (!mlx_node_stores_kv(node)) continue;
+    const int64_t numbers = mlx_attention_kv_numbers(&node->attention);
+    all += numbers;
+    if (numbers > largest) largest = numbers;
   }
-  return numbers;
+  return mlx_graph_is_encoder(graph) ? largest : all;
 }
 
 static int64_t state_of(const mlx_graph_t *graph, const mlx_node_t *node) {

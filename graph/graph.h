@@ -174,7 +174,8 @@ static inline int64_t mlx_attention_kv_parts(const mlx_attention_t *attention) {
   return attention->value_dim ? 1 : 2;
 }
 int64_t mlx_attention_kv_numbers(const mlx_attention_t *attention);
-// Numbers that the KV cache keeps for one position: those of all attention nodes that store them.
+// Numbers that the KV cache keeps for one position: those of all attention nodes that store them. The layers
+// of an encoder share a place: no later step reads them.
 int64_t mlx_graph_kv_numbers(const mlx_graph_t *graph);
 // Sliding windows of the attention layers that store keys and values.
 typedef struct mlx_graph_windows {

@@ -177,6 +177,7 @@ static mlx_sizing_request_t sizing_request(const mlx_engine_t *engine, const mlx
                                   .memory = options->memory};
   if (!engine->manifest.embedding.encoder) return request;
   if (wanted <= 0) request.sequences = ENCODER_SEQUENCES;
+  if (!request.context) request.context = most;
   // A server opens a chat model and an encoder with the same options: -c of the one may be above the limit of
   // the other.
   if (request.context > most) request.context = most;

@@ -98,6 +98,9 @@ static mlx_status_t add_request(mlx_scheduler_t *s, mlx_request_t *r) {
   const int64_t useful = count < SMALL_CHUNK ? count : SMALL_CHUNK;
   if (scores && count > s->options.max_batch_tokens - (int64_t)s->each_count)
     count = s->options.max_batch_tokens - (int64_t)s->each_count;
+  // Short texts share a step of at most MLX_STEP_TOKENS tokens, whose activations stay in the caches.
+  if (s->stepper->whole && s->segment_count && s->tokens + (int64_t)mlx_request_unfed(r) > MLX_STEP_TOKENS)
+    return NULL;
   if (s->stepper->whole && fits(s, s->tokens + (int64_t)mlx_request_unfed(r), wanted + 1))
     return add_segment(s, r, (int64_t)mlx_request_unfed(r));
   if (s->stepper->whole) return NULL;  // in a later step, which begins with it

@@ -24,6 +24,7 @@ typedef struct attention {
   int window;             // 0: none
   const float *sink;      // of the first query; NULL: none
   const float *relative;  // biases of the first query's head by distance, for distance 0; NULL: none
+  int64_t distances;      // from the biases of a head to those of the next
   const float *q[ATTEND_TOKENS];
   float *out[ATTEND_TOKENS];
   int position;  // position of the first query
@@ -149,7 +150,7 @@ INLINE v16 hide_first(v16 x, int count) {
 // Adds the biases of token |t|, caps its scores, and hides those of positions that it does not see.
 INLINE void mask_scores(const attention_t *a, int t, int nth, int pages, v16 *scores) {
   const int position = position_of_query(a, t);
-  const float *biases = a->relative ? a->relative + t * !a->step * MLX_CPU_DISTANCES - position : 0;
+  const float *biases = a->relative ? a->relative + t * !a->step * a->distances - position : 0;
   const int visible = seen_end(a, position), start = seen_start(a, position);
   for (int p = 0; biases && p < pages; ++p)
     scores[p] = v_add(scores[p], v_load(biases + (nth + p) * MLX_CPU_PAGE));
@@ -289,15 +290,16 @@ int mlx_attend_items(const call_t *c, const mlx_instruction_t *i) {
 
 void mlx_run_spread(const call_t *c, const mlx_instruction_t *i) {
   const float *table = vector_at(c, &i->weight);
+  const int64_t distances = mlx_distances(c->n->capacity);
   for (int head = 0; head < i->heads; ++head) {
-    float *out = c->scratch + i->out.at + (int64_t)head * MLX_CPU_DISTANCES;
-    for (int k = 0; k < MLX_CPU_DISTANCES; ++k)
-      out[k] = table[(int)c->floats[i->floats + k] * i->heads + head];
+    float *out = c->scratch + i->out.at + head * distances;
+    for (int64_t k = 0; k < distances; ++k) out[k] = table[(int)c->floats[i->floats + k] * i->heads + head];
   }
 }
 
 INLINE const float *relative_of(const call_t *c, const mlx_instruction_t *i, int head) {
-  return c->scratch + i->b.at + (int64_t)head * MLX_CPU_DISTANCES + MLX_CPU_MAX_TOKENS - 1;
+  const int64_t capacity = c->n->capacity;
+  return c->scratch + i->b.at + head * mlx_distances(capacity) + capacity - 1;
 }
 
 // |count| queries: consecutive rows from |row| on of one head, or with |step| 0 consecutive heads of one row.
@@ -319,6 +321,7 @@ static void attend_queries(const call_t *c, const mlx_instruction_t *i, int row,
                    .window = i->window,
                    .sink = has_weight(&i->weight) ? vector_at(c, &i->weight) + head : 0,
                    .relative = i->whole && i->b.stride ? relative_of(c, i, head) : 0,
+                   .distances = mlx_distances(c->n->capacity),
                    .position = c->position_of[row],
                    .end = i->whole ? c->end_of[row] : 0,
                    .span = i->span,

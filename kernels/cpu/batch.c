@@ -127,7 +127,7 @@ static int list_wanted(const call_t *c, int tokens) {
 
 void mlx_run_list(const call_t *c, int step) {
   control_t *control = c->control;
-  const int count = clamp_index(c->batch[MLX_STEP_TOKEN_COUNT], c->is_burst ? 2 : MLX_CPU_MAX_TOKENS + 1);
+  const int count = clamp_index(c->batch[MLX_STEP_TOKEN_COUNT], c->is_burst ? 2 : c->n->capacity + 1);
   const int32_t *ids = batch_array(c, MLX_STEP_AT_TOKENS, count),
                 *slots = batch_array(c, MLX_STEP_AT_SLOTS, count),
                 *positions = batch_array(c, MLX_STEP_AT_POSITIONS, count);

@@ -69,8 +69,8 @@ typedef struct call {
   int32_t *slot_of, *position_of, *id_of, *type_of;
   int32_t *end_of;               // position after the last one of its segment
   int32_t *page_of[PAGE_KINDS];  // pages that take its keys and values
-  int32_t *row_of;               // [MLX_CPU_MAX_TOKENS] row of token i of the batch
-  int32_t *segment_at;           // [MLX_CPU_MAX_TOKENS] first row of segment i; ascending
+  int32_t *row_of;               // [capacity] row of token i of the batch
+  int32_t *segment_at;           // [capacity] first row of segment i; ascending
   int32_t *wanted_of;            // [MLX_CPU_MAX_WANTED] row of wanted token i
   float *best;
   // Checked fields of the header of |batch|.

@@ -10,7 +10,7 @@ typedef struct routing {
 } routing_t;
 
 INLINE routing_t routing_of(const call_t *c, const mlx_instruction_t *i) {
-  const int64_t pairs = (int64_t)MLX_CPU_MAX_TOKENS * i->used;
+  const int64_t pairs = (int64_t)c->n->capacity * i->used;
   int32_t *words = (int32_t *)(void *)(c->scratch + i->routing);
   return (routing_t){words, (float *)(void *)(words + pairs), words + 2 * pairs, words + 3 * pairs};
 }

@@ -55,16 +55,14 @@
 #include "../activations.h"
 #include "panel_format.h"
 
-#define MLX_CPU_PAGE 16         // positions in a KV page; equals the vector width of the kernel
-#define MLX_CPU_MAX_TOKENS 512  // tokens of a step
-#define MLX_CPU_MAX_WANTED 256  // wanted tokens of a step
-#define MLX_CPU_WORKGROUPS 64   // workgroups of one call: the maximum number of threads
+#define MLX_CPU_PAGE 16          // positions in a KV page; equals the vector width of the kernel
+#define MLX_CPU_STEP_TOKENS 512  // most tokens of a step, except of a longer text that an encoder reads
+#define MLX_CPU_MAX_WANTED 256   // wanted tokens of a step
+#define MLX_CPU_WORKGROUPS 64    // workgroups of one call: the maximum number of threads
 #define MLX_CPU_MAX_COLUMNS 65536
 #define MLX_CPU_MAX_HEAD_DIM 512
 #define MLX_CPU_MAX_LATENT 640  // numbers of a key of latent attention
-// Distances of a key and a query, from -(MLX_CPU_MAX_TOKENS - 1) on, and room for a vector after the last.
-#define MLX_CPU_DISTANCES (2 * MLX_CPU_MAX_TOKENS + 32)
-#define MLX_CPU_MAX_TAPS 8  // of a convolution
+#define MLX_CPU_MAX_TAPS 8      // of a convolution
 #define MLX_CPU_MAX_EXPERTS 1024
 #define MLX_CPU_MAX_USED 64           // experts per token
 #define MLX_CPU_CONTROL_WORDS 128     // 32-bit words at the start of the scratch tensor, for control_t
@@ -120,7 +118,7 @@ typedef enum mlx_instruction_kind {
   // One item.
   MLX_RUN_LIST,    // lists the tokens of the step
   MLX_RUN_GROUP,   // mixture of experts: sorts the pairs of token and expert by expert
-  MLX_RUN_SPREAD,  // out [heads][MLX_CPU_DISTANCES] = |weight| [..][heads] by distance: the row of distance
+  MLX_RUN_SPREAD,  // out [heads][mlx_distances()] = |weight| [..][heads] by distance: the row of distance
                    // number k is number k of the floats at |floats|
   // One item per row. Neighbouring instructions of this group share a phase.
   MLX_RUN_EMBED,       // out = row of the table |weight|; op: MLX_INDEX_*
@@ -217,7 +215,7 @@ typedef struct mlx_program {
   int32_t kv_format;  // mlx_kv_format_t
   int32_t tiles;      // 1: use AMX tiles
   int32_t types;      // of tokens: ID |vocab| + i is token i with type 1, if there are two
-  int32_t padding;
+  int32_t capacity;   // most tokens of a step
   // 1: multiply quantized weights row by row in segments of any length. A KV cache with fewer bits than f32
   // would amplify the small differences between the ways to multiply.
   int32_t row_by_row;
@@ -237,7 +235,6 @@ static inline int64_t mlx_parts_words(int64_t tokens, int64_t columns) {
   return mlx_round_up(tokens, 32) / 16 * (mlx_round_up(columns, MLX_PANEL_BLOCK) / MLX_PANEL_BLOCK) * 768;
 }
 
-// Words of the arrays that describe the tokens of a step (call.h).
 // The size of |kv| is a multiple of this number of bytes. The kernel gets it as a 32-bit number of such
 // units.
 static inline int64_t mlx_kv_common(int64_t a, int64_t b) {
@@ -252,7 +249,11 @@ static inline int64_t mlx_kv_unit(int64_t page_bytes, int64_t window_page_bytes,
   return mlx_kv_common(mlx_kv_common(page_bytes, window_page_bytes), state_bytes);
 }
 
-static inline int64_t mlx_token_words(void) { return 9 * MLX_CPU_MAX_TOKENS + MLX_CPU_MAX_WANTED; }
+// Words of the arrays that describe the tokens of a step (call.h).
+static inline int64_t mlx_token_words(int64_t capacity) { return 9 * capacity + MLX_CPU_MAX_WANTED; }
+
+// Distances of a key and a query, from -(capacity - 1) on, and room for a vector after the last.
+static inline int64_t mlx_distances(int64_t capacity) { return 2 * capacity + 32; }
 
 // Words of the scratch memory of sample_row.h.
 static inline int64_t mlx_sampling_words(int64_t vocab) {
@@ -260,8 +261,8 @@ static inline int64_t mlx_sampling_words(int64_t vocab) {
 }
 
 // Words of the arrays of a mixture of experts (experts.h).
-static inline int64_t mlx_routing_words(int64_t used, int64_t experts) {
-  return mlx_round_up(3 * MLX_CPU_MAX_TOKENS * used + experts + 1, 16);
+static inline int64_t mlx_routing_words(int64_t capacity, int64_t used, int64_t experts) {
+  return mlx_round_up(3 * capacity * used + experts + 1, 16);
 }
 
 #endif  // MLXCEL_KERNELS_CPU_LAYOUT_H_

@@ -15,6 +15,7 @@ bool mlx_network_call(const mlx_network_arguments_t *arguments, call_t *out) {
   const mlx_program_t *n = (const void *)a->plan;
   const mlx_phase_t *phases = (const void *)(n + 1);
   const mlx_instruction_t *code = (const void *)(phases + n->phases);
+  const int64_t capacity = n->capacity;
   int32_t *tokens = a->scratch + n->tokens;
   *out = (call_t){.n = n,
                   .phases = phases,
@@ -32,14 +33,14 @@ bool mlx_network_call(const mlx_network_arguments_t *arguments, call_t *out) {
                   .control = (void *)a->scratch,
                   .scratch = (void *)a->scratch,
                   .slot_of = tokens,
-                  .position_of = tokens + MLX_CPU_MAX_TOKENS,
-                  .id_of = tokens + 2 * MLX_CPU_MAX_TOKENS,
-                  .page_of = {tokens + 3 * MLX_CPU_MAX_TOKENS, tokens + 4 * MLX_CPU_MAX_TOKENS},
-                  .row_of = tokens + 5 * MLX_CPU_MAX_TOKENS,
-                  .segment_at = tokens + 6 * MLX_CPU_MAX_TOKENS,
-                  .type_of = tokens + 7 * MLX_CPU_MAX_TOKENS,
-                  .end_of = tokens + 8 * MLX_CPU_MAX_TOKENS,
-                  .wanted_of = tokens + 9 * MLX_CPU_MAX_TOKENS,
+                  .position_of = tokens + capacity,
+                  .id_of = tokens + 2 * capacity,
+                  .page_of = {tokens + 3 * capacity, tokens + 4 * capacity},
+                  .row_of = tokens + 5 * capacity,
+                  .segment_at = tokens + 6 * capacity,
+                  .type_of = tokens + 7 * capacity,
+                  .end_of = tokens + 8 * capacity,
+                  .wanted_of = tokens + 9 * capacity,
                   .best = (float *)(void *)(a->scratch + n->best),
                   .is_burst = a->is_burst != 0,
                   .steps = 1,

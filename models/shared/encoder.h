@@ -4,8 +4,9 @@
 
 #include "models/shared/blocks.h"
 
-// The longest text of an encoder: a step of the CPU kernel has so many tokens, and no text is split.
-#define MLX_ENCODER_TOKENS 512
+// The longest text of an encoder: no text is divided, and memory for the activations of all its tokens is
+// taken when the model is loaded.
+#define MLX_ENCODER_TOKENS 8192
 
 // Marks the model as an encoder and reads its pooling, or that it has a class head, which reads the first
 // token. c->context, the positions that the network can place, becomes the longest text.

@@ -273,7 +273,7 @@ static void check_damaged_batches(const shape_t *shape, int rounds) {
   run_t run = make_run(*shape), *r = &run;
   r->threads = 2;
 
-  static int32_t saved[MLX_STEP_PAGES_AT(MLX_CPU_MAX_TOKENS, MLX_CPU_MAX_WANTED) + SLOTS * SLOT_PAGES];
+  static int32_t saved[MLX_STEP_PAGES_AT(MLX_CPU_STEP_TOKENS, MLX_CPU_MAX_WANTED) + SLOTS * SLOT_PAGES];
   uint64_t state = 99;
   clear_tokens(&r->arguments);
   add_segment(r, 1, 1, 0, 40, false);

@@ -95,11 +95,11 @@ static mlx_program_buffer_t network_buffer(network_t *w, int columns, bool read)
   const bool codes = is_quantized((int32_t)w->shape.body),
              has_long_way = has_two_scales((int32_t)w->shape.body) && !w->header.row_by_row;
   mlx_program_buffer_t out = {.at = w->header.words, .stride = columns, .stores = MLX_STORE_PLAIN};
-  w->header.words += mlx_round_up((int64_t)MLX_CPU_MAX_TOKENS * columns, 16);
+  w->header.words += mlx_round_up((int64_t)MLX_CPU_STEP_TOKENS * columns, 16);
   if (!read || !HAS_TILES || columns % MLX_PANEL_BLOCK || (codes && !has_long_way)) return out;
   out.stores = codes ? MLX_STORE_LONG_PARTS | MLX_STORE_SHORT_PLAIN : MLX_STORE_PARTS;
   out.parts = w->header.words;
-  w->header.words += mlx_parts_words(MLX_CPU_MAX_TOKENS, columns);
+  w->header.words += mlx_parts_words(MLX_CPU_STEP_TOKENS, columns);
   return out;
 }
 
@@ -182,12 +182,13 @@ static network_t *make_network(shape_t shape, size_t weight_bytes) {
   mlx_program_t *n = &w->header;
   const int panels = divide_up(shape.vocab, MLX_PANEL_ROWS);
   *n = (mlx_program_t){.vocab = shape.vocab,
+                       .capacity = MLX_CPU_STEP_TOKENS,
                        .hidden = shape.hidden,
                        .kv_format = (int32_t)shape.kv,
                        .row_by_row = shape.kv != MLX_KV_F32,
                        .tiles = HAS_TILES,
                        .tokens = MLX_CPU_CONTROL_WORDS};
-  n->best = mlx_round_up(n->tokens + mlx_token_words(), 16);
+  n->best = mlx_round_up(n->tokens + mlx_token_words(n->capacity), 16);
   n->sampling = mlx_round_up(n->best + (int64_t)MLX_CPU_MAX_WANTED * panels, 16);
   n->words = n->sampling + MLX_CPU_SAMPLERS * mlx_sampling_words(shape.vocab);
   const mlx_program_weight_t table = random_matrix(w, shape.head, shape.vocab, shape.hidden);
@@ -262,7 +263,7 @@ static arguments_t make_arguments(const network_t *w) {
                          .kv = network_alloc((size_t)(POOL_PAGES * n->page_bytes)),
                          .logits = network_alloc((size_t)n->vocab * 4 * MLX_CPU_MAX_WANTED),
                          .hidden = network_alloc((size_t)n->hidden * 4 * MLX_CPU_MAX_WANTED)};
-  enum { N = MLX_CPU_MAX_TOKENS, W = MLX_CPU_MAX_WANTED };
+  enum { N = MLX_CPU_STEP_TOKENS, W = MLX_CPU_MAX_WANTED };
   a.batch[MLX_STEP_POOL_PAGES] = POOL_PAGES;
   a.batch[MLX_STEP_SLOT_COUNT] = SLOTS;
   a.batch[MLX_STEP_SLOT_PAGES] = SLOT_PAGES;
@@ -307,7 +308,7 @@ static void clear_tokens(const arguments_t *a) {
 }
 
 static void add_token(const arguments_t *a, int slot, int position, int id, bool wanted) {
-  enum { N = MLX_CPU_MAX_TOKENS, W = MLX_CPU_MAX_WANTED };
+  enum { N = MLX_CPU_STEP_TOKENS, W = MLX_CPU_MAX_WANTED };
   const int i = a->batch[MLX_STEP_TOKEN_COUNT]++;
   a->batch[MLX_STEP_TOKENS_AT + i] = id;
   a->batch[MLX_STEP_SLOTS_AT(N) + i] = slot;

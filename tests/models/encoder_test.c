@@ -13,7 +13,7 @@
 #define ENCODERS MLXCEL_SOURCE_DIR "/tests/fixtures/encoders/"
 #define TOKENIZER MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama/tokenizer.json"
 #define MOST_TEXTS 16
-#define MOST_TOKENS 512
+#define MOST_TOKENS 2048
 #define MOST_NUMBERS 64
 
 typedef struct texts {
@@ -115,33 +115,46 @@ TEST(every_encoder_matches_hf_alone_and_in_a_batch) {
   CHECK(checked > 0);
 }
 
-TEST(texts_share_steps) {
-  enum { TEXTS = 96, TOKENS = 16 };
-  static int32_t ids[TEXTS][TOKENS];
+// The steps that compute |long_texts| texts of 600 tokens and 96 texts of 16 tokens with an encoder.
+static uint64_t count_steps(const char *name, size_t long_texts) {
+  enum { SHORT = 96, TEXTS = SHORT + 2, MOST = 600 };
+  static int32_t ids[TEXTS][MOST];
   static float vectors[TEXTS][MOST_NUMBERS];
   const int32_t *texts[TEXTS];
   size_t counts[TEXTS];
   char folder[] = "/tmp/mlxcel-encoder-XXXXXX";
   CHECK(mkdtemp(folder));
-  link_encoder("bert", folder);
+  link_encoder(name, folder);
   mlx_engine_t *engine = open_encoder(folder);
-  for (size_t i = 0; i < TEXTS; ++i) {
-    for (size_t k = 0; k < TOKENS; ++k) ids[i][k] = (int32_t)(5 + (31 * i + 7 * k) % 300);
+  const size_t count = SHORT + long_texts;
+  size_t tokens = 0;
+  for (size_t i = 0; i < count; ++i) {
+    for (size_t k = 0; k < MOST; ++k) ids[i][k] = (int32_t)(5 + (31 * i + 7 * k) % 300);
     texts[i] = ids[i];
-    counts[i] = TOKENS;
+    counts[i] = i < long_texts ? MOST : 16;
+    tokens += counts[i];
   }
   mlx_scheduler_t *scheduler;
   mlx_scheduler_options_t options;
   mlx_scheduler_options_initialize(&options);
   CHECK_OK(mlx_scheduler_create(engine, &options, &scheduler));
-  CHECK_OK(mlx_engine_embed(engine, texts, counts, TEXTS, vectors[0], 32, NULL, NULL));
+  CHECK_OK(mlx_engine_embed(engine, texts, counts, count, vectors[0], 32, NULL, NULL));
   const mlx_scheduler_stats_t stats = mlx_scheduler_stats(scheduler);
-  CHECK_INT(stats.steps, TEXTS * TOKENS / 512);  // no step is padded
-  CHECK_INT(stats.prompt_tokens, TEXTS * TOKENS);
+  CHECK_INT(stats.prompt_tokens, tokens);
   CHECK_INT(stats.prefix_hits, 0);
   mlx_scheduler_free(scheduler);
   mlx_engine_close(engine);
   CHECK_OK(mlx_remove_tree(folder));
+  return stats.steps;
+}
+
+TEST(short_texts_share_steps_of_512_tokens) {
+  CHECK_INT(count_steps("bert", 0), 96 * 16 / 512);  // no step is padded
+  CHECK_INT(count_steps("modernbert", 0), 96 * 16 / 512);
+}
+
+TEST(a_text_of_more_than_512_tokens_has_a_step_of_its_own) {
+  CHECK_INT(count_steps("modernbert", 2), 2 + 96 * 16 / 512);
 }
 
 TEST(an_encoder_generates_no_text) {
@@ -166,5 +179,5 @@ TEST(an_encoder_generates_no_text) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-TEST_MAIN(CASE(every_encoder_matches_hf_alone_and_in_a_batch), CASE(texts_share_steps),
-          CASE(an_encoder_generates_no_text))
+TEST_MAIN(CASE(every_encoder_matches_hf_alone_and_in_a_batch), CASE(short_texts_share_steps_of_512_tokens),
+          CASE(a_text_of_more_than_512_tokens_has_a_step_of_its_own), CASE(an_encoder_generates_no_text))

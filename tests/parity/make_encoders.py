@@ -28,6 +28,8 @@ VOCAB = 320
 SIZES = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40)
 # Shorter and longer than a page, a group of pages and the local attention.
 LENGTHS = [1, 2, 7, 15, 16, 17, 40, 130, 200]
+LONG_LENGTHS = [513, 1500]  # more than a step of short texts has
+LONGEST = 1500
 
 # name: (model_type, fields, pooling, whether a Normalize module follows)
 FIXTURES = {
@@ -35,20 +37,20 @@ FIXTURES = {
     "bert-cls": ("bert", dict(SIZES, max_position_embeddings=200, hidden_act="relu", layer_norm_eps=1e-5), "cls", False),
     "distilbert": ("distilbert", dict(vocab_size=VOCAB, dim=32, n_layers=2, n_heads=4, hidden_dim=40, max_position_embeddings=200),
                    "mean", True),
-    "eurobert": ("eurobert", dict(SIZES, num_key_value_heads=2, max_position_embeddings=200, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    "eurobert": ("eurobert", dict(SIZES, num_key_value_heads=2, max_position_embeddings=LONGEST, pad_token_id=0, bos_token_id=1, eos_token_id=2,
                                   mask_token_id=3), "mean", True),
     "gemma3": ("gemma3_text", dict(SIZES, num_hidden_layers=6, num_key_value_heads=2, head_dim=8, query_pre_attn_scalar=16, sliding_window=12,
-                                   use_bidirectional_attention=True, max_position_embeddings=200, pad_token_id=0, bos_token_id=1,
+                                   use_bidirectional_attention=True, max_position_embeddings=LONGEST, pad_token_id=0, bos_token_id=1,
                                    eos_token_id=2), "mean", True),
-    "gte": ("gte", dict(SIZES, max_position_embeddings=200, type_vocab_size=1, pad_token_id=0), "cls", True),
+    "gte": ("gte", dict(SIZES, max_position_embeddings=LONGEST, type_vocab_size=1, pad_token_id=0), "cls", True),
     # GTE's scaling is a larger base and, for all frequencies, what transformers calls linear.
     "gte-published": ("gte", dict(SIZES, max_position_embeddings=200, type_vocab_size=0, pad_token_id=0, rope_parameters=dict(
         rope_type="linear", rope_theta=20000.0 * 8, factor=8 ** (2 / 8))), "cls", True),
-    "modernbert": ("modernbert", dict(SIZES, num_hidden_layers=4, max_position_embeddings=200, local_attention=12,
+    "modernbert": ("modernbert", dict(SIZES, num_hidden_layers=4, max_position_embeddings=LONGEST, local_attention=12,
                                       global_attn_every_n_layers=3, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1,
                                       sep_token_id=2), "cls", True),
-    "mpnet": ("mpnet", dict(SIZES, max_position_embeddings=202), "mean", True),
-    "nomic_bert": ("nomic_bert", dict(SIZES, max_position_embeddings=200), "mean", True),
+    "mpnet": ("mpnet", dict(SIZES, max_position_embeddings=515), "mean", True),
+    "nomic_bert": ("nomic_bert", dict(SIZES, max_position_embeddings=LONGEST), "mean", True),
     "nomic_bert-published": ("nomic_bert", dict(SIZES, max_position_embeddings=200), "mean", False),
     "roberta": ("roberta", dict(SIZES, max_position_embeddings=202, type_vocab_size=1, pad_token_id=1), "max", True),
     "xlm-roberta": ("xlm-roberta", dict(SIZES, max_position_embeddings=202, type_vocab_size=1, pad_token_id=1), "lasttoken", True),
@@ -73,9 +75,10 @@ PUBLISHED = {"nomic_bert-published": NOMIC, "gte-published": GTE}
 MODES = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "lasttoken": "lasttoken"}
 
 
-def texts():
+def texts(longest):
     rng = np.random.default_rng(7)
-    return [rng.integers(5, VOCAB, n).tolist() for n in LENGTHS]  # no special token
+    lengths = LENGTHS + [n for n in LONG_LENGTHS if n <= longest]
+    return [rng.integers(5, VOCAB, n).tolist() for n in lengths]  # no special token
 
 
 def embed(model, ids, pooling, normalize):
@@ -218,6 +221,7 @@ def main():
             make_classifier(name.split(":")[1])
             continue
         kind, fields, pooling, normalize = FIXTURES[name]
+        longest = fields["max_position_embeddings"] - 2 * (kind == "mpnet")  # MPNet's begin after the padding
         config = transformers.AutoConfig.for_model(kind, **fields)
         torch.manual_seed(1)
         model = transformers.AutoModel.from_config(config, attn_implementation="eager").to(torch.float32).eval()
@@ -225,7 +229,7 @@ def main():
         folder = FOLDER / name
         shutil.rmtree(folder, ignore_errors=True)
         results = [dict(ids=ids, embedding=[float(f"{v:.9g}") for v in embed(model, ids, pooling, normalize).tolist()])
-                   for ids in texts()]
+                   for ids in texts(longest)]
         model.to(torch.bfloat16).save_pretrained(folder)
         if name in PUBLISHED:
             (folder / "config.json").write_text(json.dumps(PUBLISHED[name], indent=2) + "\n")
