@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/json_writer.h"
 #include "base/memory.h"
+#include "base/meter.h"
 #include "cli/interrupt.h"
 #include "cli/open.h"
 #include "cli/parse.h"
@@ -31,6 +32,7 @@ typedef struct embed {
   int32_t **ids;   // [count] owned
   size_t *counts;  // [count] owned
   float *vectors;  // [count][size] owned
+  mlx_meter_t meter;
 } embed_t;
 
 // ----------------------------------------------------------------------------------------------------------
@@ -64,8 +66,8 @@ static mlx_status_t tokenize(embed_t *e, size_t index, const char *prompt) {
 }
 
 static bool show_progress(void *user, size_t done) {
-  const embed_t *e = user;
-  if (e->count > 64) mlx_report_progress(mlx_terminal_report(), "%zu of %zu texts", done, e->count);
+  embed_t *e = user;
+  mlx_meter_show(&e->meter, done);
   return !mlx_interrupt_requested();
 }
 
@@ -84,9 +86,11 @@ static mlx_status_t compute(embed_t *e) {
   MLX_TRY(mlx_alloc(e->count * e->size, sizeof *e->vectors, &e->vectors));
   for (size_t i = 0; i < e->count; ++i) MLX_TRY(tokenize(e, i, prompt));
   mlx_interrupt_watch();
+  mlx_meter_begin(&e->meter, mlx_terminal_report(), "embedding", e->count);
+  e->meter.unit = "texts";
   mlx_status_t status = mlx_engine_embed(e->engine, (const int32_t *const *)e->ids, e->counts, e->count,
                                          e->vectors, e->size, show_progress, e);
-  mlx_report_done(mlx_terminal_report());
+  mlx_meter_end(&e->meter);
   return status;
 }
 

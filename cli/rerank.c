@@ -5,6 +5,7 @@
 
 #include "base/json_writer.h"
 #include "base/memory.h"
+#include "base/meter.h"
 #include "cli/interrupt.h"
 #include "cli/open.h"
 #include "cli/parse.h"
@@ -31,6 +32,7 @@ typedef struct rerank {
   mlx_engine_t *engine;
   mlx_text_list_t documents;
   ranked_t *order;  // [documents.count] owned, best first
+  mlx_meter_t meter;
 } rerank_t;
 
 static mlx_status_t read_documents(rerank_t *r, const char **words, size_t count) {
@@ -51,9 +53,8 @@ static mlx_status_t read_documents(rerank_t *r, const char **words, size_t count
 // Scores
 
 static bool show_progress(void *user, size_t done) {
-  const rerank_t *r = user;
-  if (r->documents.count > 64)
-    mlx_report_progress(mlx_terminal_report(), "%zu of %zu documents", done, r->documents.count);
+  rerank_t *r = user;
+  mlx_meter_show(&r->meter, done);
   return !mlx_interrupt_requested();
 }
 
@@ -91,8 +92,10 @@ static mlx_status_t compute(rerank_t *r) {
                                  .second_length = document->length};
   }
   mlx_interrupt_watch();
+  mlx_meter_begin(&r->meter, mlx_terminal_report(), "ranking", count);
+  r->meter.unit = "documents";
   if (!status) status = mlx_engine_classify(r->engine, pairs, count, true, logits, show_progress, r);
-  mlx_report_done(mlx_terminal_report());
+  mlx_meter_end(&r->meter);
   if (!status) status = fill_order(r, logits);
   mlx_free(pairs);
   mlx_free(logits);

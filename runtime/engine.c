@@ -396,7 +396,8 @@ static mlx_status_t read_tokenizer(void *user, char **out_json, size_t *out_leng
 
 // The key is the manifest's digest of tokenizer.json. mlx_bundle_read checks it, so cached tables with this
 // key were made from a text with this digest.
-static mlx_status_t open_bundle_tokenizer(mlx_bundle_t *bundle, mlx_tokenizer_t **out_tokenizer) {
+static mlx_status_t open_bundle_tokenizer(mlx_bundle_t *bundle, const mlx_report_t *report,
+                                          mlx_tokenizer_t **out_tokenizer) {
   const mlx_bundle_display_path_t name = mlx_bundle_display_path(bundle, MLX_BUNDLE_TOKENIZER);
   const mlx_bundle_file_t *file = mlx_manifest_file(mlx_bundle_manifest(bundle), MLX_BUNDLE_TOKENIZER);
   const mlx_file_name_t model = mlx_file_name(mlx_bundle_path(bundle));
@@ -404,7 +405,8 @@ static mlx_status_t open_bundle_tokenizer(mlx_bundle_t *bundle, mlx_tokenizer_t 
                                      .model = model.text,
                                      .key = file ? file->sha256 : NULL,
                                      .read = read_tokenizer,
-                                     .user = bundle};
+                                     .user = bundle,
+                                     .report = report};
   mlx_cache_t *cache = NULL;
   mlx_status_free(mlx_cache_open(NULL, &cache));  // a bundle also opens without a cache
   mlx_status_t status = mlx_tokenizer_open(cache, &text, out_tokenizer);
@@ -416,7 +418,7 @@ mlx_status_t mlx_engine_open_tokenizer(const char *path, mlx_tokenizer_t **out_t
   mlx_bundle_t *bundle;
   *out_tokenizer = NULL;
   MLX_TRY(mlx_bundle_open(path, &bundle));
-  mlx_status_t status = open_bundle_tokenizer(bundle, out_tokenizer);
+  mlx_status_t status = open_bundle_tokenizer(bundle, NULL, out_tokenizer);
   mlx_bundle_close(bundle);
   return status;
 }
@@ -451,7 +453,7 @@ static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *par
   const mlx_sizing_request_t request = sizing_request(engine, parts, options);
   int64_t context;
   MLX_TRY(mlx_sizing_context(&request, &context));
-  if (engine->bundle) MLX_TRY(open_bundle_tokenizer(engine->bundle, &engine->tokenizer));
+  if (engine->bundle) MLX_TRY(open_bundle_tokenizer(engine->bundle, options->report, &engine->tokenizer));
   if (!engine->prompt)
     MLX_TRY(mlx_engine_check_prompt(engine->tokenizer, options, context, engine->manifest.context,
                                     engine->manifest.vocab, &engine->prompt, &engine->prompt_count));

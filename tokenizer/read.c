@@ -194,18 +194,26 @@ static mlx_status_t keep_steps(const mlx_json_t *json, mlx_tokenizer_t *tokenize
   return status;
 }
 
-static mlx_status_t read_tokenizer(const mlx_json_t *json, mlx_budget_t *budget, mlx_tokenizer_t *tokenizer) {
+static mlx_status_t read_tokenizer(const mlx_json_t *json, mlx_budget_t *budget, mlx_meter_t *meter,
+                                   mlx_tokenizer_t *tokenizer) {
   // |truncation| and |padding| are those of the last call before the file was saved. As in transformers, each
   // call decides for itself.
   MLX_TRY(mlx_tokenizer_read_kind(json, tokenizer));
   MLX_TRY(mlx_tokenizer_read_steps(json, tokenizer));
   MLX_TRY(keep_steps(json, tokenizer));
-  MLX_TRY(mlx_tokenizer_read_model(json, budget, tokenizer));
+  MLX_TRY(mlx_tokenizer_read_model(json, budget, meter, tokenizer));
   return read_post_processor(json, mlx_json_find(json->root, "post_processor"), "post_processor", tokenizer);
 }
 
 mlx_status_t mlx_tokenizer_create(const char *name, const char *json, size_t length,
                                   mlx_tokenizer_t **out_tokenizer) {
+  mlx_meter_t silent;
+  mlx_meter_begin(&silent, NULL, "", 0);
+  return mlx_tokenizer_build(name, json, length, &silent, out_tokenizer);
+}
+
+mlx_status_t mlx_tokenizer_build(const char *name, const char *json, size_t length, mlx_meter_t *meter,
+                                 mlx_tokenizer_t **out_tokenizer) {
   mlx_json_t document;
   *out_tokenizer = NULL;
   mlx_tokenizer_t *tokenizer;
@@ -221,7 +229,7 @@ mlx_status_t mlx_tokenizer_create(const char *name, const char *json, size_t len
     // without entropy only that protection is lost.
     uint64_t *seed = &tokenizer->model.vocab.seed;
     if (getrandom(seed, sizeof *seed, 0) != sizeof *seed) *seed = (uintptr_t)tokenizer;
-    status = read_tokenizer(&document, &budget, tokenizer);
+    status = read_tokenizer(&document, &budget, meter, tokenizer);
     if (!status) tokenizer->longest = mlx_tokenizer_find_longest(tokenizer);
   }
   mlx_json_close(&document);
