@@ -19,7 +19,7 @@
 typedef struct flags {
   mlx_open_flags_t open;
   const char *file, *format, *similarity, *output;
-  bool query, document, quiet;
+  bool jsonl, query, document, quiet;
   int64_t dimensions;  // 0: all
 } flags_t;
 
@@ -29,6 +29,7 @@ typedef struct embed {
   mlx_text_list_t list;
   const mlx_text_item_t *texts;  // [count] of |list|
   size_t count, size;
+  size_t cut;      // texts that were longer than the model's limit
   int32_t **ids;   // [count] owned
   size_t *counts;  // [count] owned
   float *vectors;  // [count][size] owned
@@ -42,7 +43,7 @@ static mlx_status_t read_texts(embed_t *e, const char **words, size_t count) {
   const flags_t *f = e->flags;
   if (count && f->file) return mlx_error(MLX_USAGE, "the texts are given twice: as words and with --file");
   for (size_t i = 0; i < count; ++i) MLX_TRY(mlx_text_list_add(&e->list, NULL, words[i], strlen(words[i])));
-  if (!count) MLX_TRY(mlx_text_list_read(&e->list, f->file));
+  if (!count) MLX_TRY(mlx_text_list_read(&e->list, f->file, f->jsonl));
   if (f->similarity) MLX_TRY(mlx_text_list_add(&e->list, NULL, f->similarity, strlen(f->similarity)));
   e->texts = e->list.items;
   e->count = e->list.count;
@@ -52,6 +53,24 @@ static mlx_status_t read_texts(embed_t *e, const char **words, size_t count) {
 // ----------------------------------------------------------------------------------------------------------
 // Embedding
 
+// |count|: of the tokens that were kept.
+static mlx_status_t count_if_cut(embed_t *e, const mlx_text_t *text, size_t count) {
+  const size_t limit = (size_t)mlx_engine_info(e->engine).context;
+  int32_t *ids = NULL;
+  if (count < limit) return NULL;
+  MLX_TRY(mlx_engine_tokenize_within(e->engine, text->data, text->length, false, limit, &ids, &count));
+  mlx_engine_free_ids(ids);
+  e->cut += count > limit;
+  return NULL;
+}
+
+static void note_cut(const embed_t *e) {
+  if (!e->cut) return;
+  mlx_report_note(mlx_terminal_report(), "note: %zu of %zu %s cut after %lld tokens, the model's limit",
+                  e->cut, e->count, e->cut == 1 ? "texts was" : "texts were",
+                  (long long)mlx_engine_info(e->engine).context);
+}
+
 static mlx_status_t tokenize(embed_t *e, size_t index, const char *prompt) {
   const mlx_text_item_t *text = &e->texts[index];
   mlx_text_t whole = {0};
@@ -60,6 +79,7 @@ static mlx_status_t tokenize(embed_t *e, size_t index, const char *prompt) {
   mlx_status_t status = mlx_text_finish(&whole);
   if (!status)
     status = mlx_engine_tokenize_cut(e->engine, whole.data, whole.length, &e->ids[index], &e->counts[index]);
+  if (!status) status = count_if_cut(e, &whole, e->counts[index]);
   mlx_text_clear(&whole);
   if (!status && !e->counts[index]) return mlx_error(MLX_USAGE, "text %zu has no tokens", index + 1);
   return status;
@@ -85,6 +105,7 @@ static mlx_status_t compute(embed_t *e) {
   MLX_TRY(mlx_alloc(e->count, sizeof *e->counts, &e->counts));
   MLX_TRY(mlx_alloc(e->count * e->size, sizeof *e->vectors, &e->vectors));
   for (size_t i = 0; i < e->count; ++i) MLX_TRY(tokenize(e, i, prompt));
+  note_cut(e);
   mlx_interrupt_watch();
   mlx_meter_begin(&e->meter, mlx_terminal_report(), "embedding", e->count);
   e->meter.unit = "texts";
@@ -238,7 +259,8 @@ static void initialize(void *options) {
 // clang-format off
 static const mlx_flag_t flags[] = {
     MLX_MODEL_FLAG(flags_t, open.model),
-    MLX_FILE_FLAG(flags_t, file, "texts: one per line, or with .jsonl objects with \"text\" and \"id\"; -: stdin"),
+    MLX_FILE_FLAG(flags_t, file, "texts: one per line, or with .jsonl as with --jsonl; -: stdin"),
+    MLX_SWITCH_FLAG(flags_t, jsonl, "--jsonl", "each line is a JSON string, or an object with \"text\" and \"id\""),
     MLX_TEXT_FLAG(flags_t, format, "--format", "json|csv|npy", "output format (default: json)"),
     MLX_TEXT_FLAG(flags_t, output, "-o, --output", "OUT", "write to a file (default: stdout)"),
     MLX_SWITCH_FLAG(flags_t, query, "--query", "put the model's prompt for queries before each text"),
@@ -263,7 +285,8 @@ const mlx_verb_t mlx_verb_embed = {
     .usage =
         "usage: mlxcel embed MODEL [TEXT...] [options]\n\n"
         "Prints the embeddings of texts: the words after the model, the lines of a file, or those of stdin. "
-        "A text that is longer than the model's limit is cut, as sentence-transformers does it.\n\n"
+        "A text that is longer than the model's limit is cut, as sentence-transformers does it, and a note "
+        "says so.\n\n"
         "examples:\n"
         "  mlxcel embed MODEL \"a text\" \"another text\"\n"
         "  mlxcel embed MODEL -f texts.jsonl --document --format npy -o vectors.npy\n"

@@ -211,6 +211,45 @@ TEST(lines_of_stdin_are_texts) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
+TEST(lines_of_stdin_are_json_if_asked_for) {
+  command_t run;
+  char *piped;
+  make_folder();
+  write_text("in", "\"one\\ntwo\"\n\n{\"id\": \"b\", \"text\": \"three\"}\n");
+  command_shell(folder, MLXCEL_BINARY " embed " MINILM " --jsonl --format csv <in >piped");
+  RUN(&run, "embed", MINILM, "one\ntwo", "three", "--format", "csv");
+  CHECK_INT(run.exit_code, 0);
+  CHECK_OK(mlx_read_file(in_folder("piped"), 1 << 20, &piped, NULL));
+  const char *second = strstr(piped, "\nb,"), *expected = strstr(run.out, "\n1,");
+  CHECK(second && expected && second - piped == expected - run.out);
+  CHECK(!strncmp(piped, run.out, (size_t)(second - piped)));
+  CHECK_TEXT(second + 3, expected + 3);
+  mlx_free(piped);
+  command_free(&run);
+  write_text("in", "\"one\"\n[7]\n");
+  command_shell(folder, "! " MLXCEL_BINARY " embed " MINILM " --jsonl -f - <in 2>errors");
+  CHECK_OK(mlx_read_file(in_folder("errors"), 1 << 20, &piped, NULL));
+  CHECK_CONTAINS(piped, "stdin:2: expected a string, or an object with the string 'text'");
+  mlx_free(piped);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+TEST(a_note_says_once_how_many_texts_were_cut) {
+  mlx_text_t text = {0};
+  command_t run;
+  for (int i = 0; i < 300; ++i) mlx_text_puts(&text, "dog ");
+  CHECK_OK(mlx_text_finish(&text));
+  RUN(&run, "embed", MINILM, text.data, "short", text.data, "--format", "csv");
+  CHECK_INT(run.exit_code, 0);
+  CHECK_TEXT(run.err, "note: 2 of 3 texts were cut after 256 tokens, the model's limit\n");
+  command_free(&run);
+  text.data[4 * 254] = 0;  // 254 tokens, [CLS] and [SEP]: it fits
+  RUN(&run, "embed", MINILM, text.data, "--format", "csv");
+  CHECK_TEXT(run.err, "");
+  command_free(&run);
+  mlx_text_clear(&text);
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Errors
 
@@ -228,7 +267,8 @@ TEST(wrong_input_is_named) {
   write_text("broken.jsonl", "{\"text\": \"fine\"}\n{\"text\": \n");
   write_text("empty", "\n\n");
   RUN(&run, "embed", MINILM, "-f", in_folder("bad.jsonl"));
-  check_refused(&run, MLX_INVALID_INPUT, "bad.jsonl:2: expected an object with the string 'text'");
+  check_refused(&run, MLX_INVALID_INPUT,
+                "bad.jsonl:2: expected a string, or an object with the string 'text'");
   RUN(&run, "embed", MINILM, "-f", in_folder("broken.jsonl"));
   check_refused(&run, MLX_INVALID_INPUT, "broken.jsonl:2");
   RUN(&run, "embed", MINILM, "-f", in_folder("empty"));
@@ -266,4 +306,6 @@ TEST(a_decoder_embeds_too) {
 TEST_MAIN(CASE(a_real_model_equals_sentence_transformers_in_fp32), CASE(each_format_has_the_same_numbers),
           CASE(fewer_dimensions_have_the_norm_1), CASE(similarity_prints_the_cosine_of_each_text),
           CASE(prompts_of_the_model_are_put_before_texts), CASE(lines_of_stdin_are_texts),
+          CASE(lines_of_stdin_are_json_if_asked_for), CASE(a_note_says_once_how_many_texts_were_cut),
+
           CASE(wrong_input_is_named), CASE(an_encoder_generates_no_text), CASE(a_decoder_embeds_too))
