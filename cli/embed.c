@@ -18,7 +18,7 @@
 
 typedef struct flags {
   mlx_open_flags_t open;
-  const char *file, *format, *similarity, *output;
+  const char *file, *format, *similarity, *prompt, *output;
   bool jsonl, query, document, quiet;
   int64_t dimensions;  // 0: all
 } flags_t;
@@ -91,11 +91,34 @@ static bool show_progress(void *user, size_t done) {
   return !mlx_interrupt_requested();
 }
 
+static mlx_status_t no_prompt(const embed_t *e, const char *name) {
+  mlx_text_t names = {0};
+  for (size_t i = 0; mlx_engine_embedding_prompt_name(e->engine, i); ++i)
+    mlx_text_printf(&names, "%s%s", i ? ", " : "", mlx_engine_embedding_prompt_name(e->engine, i));
+  mlx_status_t status = mlx_status_hint(mlx_error(MLX_USAGE, "the model has no prompt '%s'", name),
+                                        names.length ? "its prompts: %s" : "it has no prompts%s",
+                                        names.length && names.data ? names.data : "");
+  mlx_text_clear(&names);
+  return status;
+}
+
+// --query and --document of a model without such a prompt put nothing before a text.
+static mlx_status_t choose_prompt(const embed_t *e, const char **prompt) {
+  const flags_t *f = e->flags;
+  const char *name = f->query ? "query" : f->document ? "document" : f->prompt;
+  if (!name) return NULL;
+  const char *found = *name ? mlx_engine_embedding_prompt(e->engine, name) : "";
+  if (!found && f->prompt) return no_prompt(e, name);
+  *prompt = found ? found : "";
+  return NULL;
+}
+
 static mlx_status_t compute(embed_t *e) {
   const flags_t *f = e->flags;
   const mlx_engine_info_t info = mlx_engine_info(e->engine);
   if (info.labels) return mlx_classifier_embeds_nothing();
-  const char *prompt = f->query ? info.query_prompt : f->document ? info.document_prompt : "";
+  const char *prompt = info.default_prompt;
+  MLX_TRY(choose_prompt(e, &prompt));
   if (f->dimensions > info.hidden)
     return mlx_error(MLX_USAGE, "--dimensions %lld: an embedding of this model has %lld numbers",
                      (long long)f->dimensions, (long long)info.hidden);
@@ -130,12 +153,26 @@ static double cosine(const float *a, const float *b, size_t size) {
   return aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0;
 }
 
-// The cosine of each text with the last one, which is the text of --similarity.
+// As the functions of sentence-transformers: distances are negative, so that more is always closer.
+static double compare(const char *how, const float *a, const float *b, size_t size) {
+  double dot = 0, squares = 0, distances = 0;
+  if (!strcmp(how, "cosine")) return cosine(a, b, size);
+  for (size_t i = 0; i < size; ++i) {
+    const double difference = (double)a[i] - b[i];
+    dot += (double)a[i] * b[i];
+    squares += difference * difference;
+    distances += fabs(difference);
+  }
+  return !strcmp(how, "dot") ? dot : !strcmp(how, "euclidean") ? -sqrt(squares) : -distances;
+}
+
+// Compares each text with the last one, which is the text of --similarity.
 static void put_similarity(const embed_t *e, mlx_text_t *out) {
   const size_t last = e->count - 1;
-  mlx_text_puts(out, "cosine    text\n");
+  const char *how = mlx_engine_info(e->engine).similarity;
+  mlx_text_printf(out, "%-9s text\n", how);
   for (size_t i = 0; i < last; ++i)
-    mlx_text_printf(out, "%8.6f  %s\n", cosine(vector_of(e, i), vector_of(e, last), e->size),
+    mlx_text_printf(out, "%8.6f  %s\n", compare(how, vector_of(e, i), vector_of(e, last), e->size),
                     e->texts[i].content);
 }
 
@@ -226,6 +263,9 @@ static void clear(embed_t *e) {
 
 static mlx_status_t check_flags(const flags_t *f) {
   if (f->query && f->document) return mlx_error(MLX_USAGE, "--query and --document exclude each other");
+  if (f->prompt && (f->query || f->document))
+    return mlx_error(MLX_USAGE, "--prompt-name and %s exclude each other",
+                     f->query ? "--query" : "--document");
   if (f->open.model) return NULL;
   return mlx_status_hint(mlx_error(MLX_USAGE, "no model was given"), "mlxcel embed MODEL \"TEXT\"");
 }
@@ -265,10 +305,12 @@ static const mlx_flag_t flags[] = {
     MLX_TEXT_FLAG(flags_t, output, "-o, --output", "OUT", "write to a file (default: stdout)"),
     MLX_SWITCH_FLAG(flags_t, query, "--query", "put the model's prompt for queries before each text"),
     MLX_SWITCH_FLAG(flags_t, document, "--document", "put the model's prompt for documents before each text"),
+    MLX_TEXT_FLAG(flags_t, prompt, "--prompt-name", "NAME",
+                  "put the model's prompt of that name before each text; \"\": none, also not the default"),
     MLX_INT_FLAG(flags_t, dimensions, "--dimensions", "N",
                  "keep the first N numbers of an embedding (default: all)", 1, 1 << 20),
     MLX_TEXT_FLAG(flags_t, similarity, "--similarity", "OTHER",
-                  "print the cosine of each text with the text OTHER"),
+                  "print the similarity of each text to the text OTHER: the cosine, or what the model says"),
     MLX_OPEN_FLAGS(flags_t, open),
     MLX_INT_FLAG(flags_t, open.engine.sequences, "--parallel", "N",
                  "most texts of a step (default: 64 for an encoder, else 1)", 1, 4096),

@@ -587,6 +587,11 @@ bool mlx_engine_is_damaged(const mlx_engine_t *engine) {
   return engine->weights.data && mlx_fault_hit(engine->weights.data);
 }
 
+static const char *prompt_or_none(const mlx_manifest_t *m, const char *name) {
+  const char *text = mlx_manifest_prompt(&m->embedding, name);
+  return text ? text : "";
+}
+
 mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
   const mlx_manifest_t *m = &engine->manifest;
   const mlx_variant_t *variant = engine->variant;
@@ -613,8 +618,10 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
       .is_normalized = !m->embedding.pooling[0] || m->embedding.normalize,
       .pooling = m->embedding.pooling,
       .labels = m->embedding.labels,
-      .query_prompt = m->embedding.query,
-      .document_prompt = m->embedding.document,
+      .query_prompt = prompt_or_none(m, "query"),
+      .document_prompt = prompt_or_none(m, "document"),
+      .default_prompt = prompt_or_none(m, m->embedding.default_prompt),
+      .similarity = m->embedding.similarity[0] ? m->embedding.similarity : "cosine",
       .sequences = engine->sizing.sequences,
       .weight_bytes = engine->weight_bytes,
       .token_weight_bytes = engine->token_weight_bytes,
@@ -624,6 +631,15 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
       .pool_bytes = (uint64_t)(engine->sizing.pool_pages * variant->page_bytes +
                                engine->sizing.window_pages * variant->window_page_bytes +
                                engine->sizing.states * variant->recurrent_bytes)};
+}
+
+const char *mlx_engine_embedding_prompt(const mlx_engine_t *engine, const char *name) {
+  return mlx_manifest_prompt(&engine->manifest.embedding, name);
+}
+
+const char *mlx_engine_embedding_prompt_name(const mlx_engine_t *engine, size_t index) {
+  const mlx_manifest_embedding_t *e = &engine->manifest.embedding;
+  return index < e->prompt_count ? e->prompts[index].name : NULL;
 }
 
 mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size, uint64_t *out_memory) {

@@ -297,6 +297,7 @@ class Batches(unittest.TestCase):
             self.assertAlmostEqual(a / norm, b, places=6)
         self.assertEqual(len(model.embed(self.TEXTS[0], dimensions=1)), 1)
         self.assertEqual(model.embed(self.TEXTS[0], prompt="query"), whole)  # this model has no prompts
+        self.assertEqual(model.embed(self.TEXTS[0], prompt=""), whole)
         for wrong in {"dimensions": 0}, {"dimensions": size * 4}, {"prompt": "question"}:
             self.assertRaises(ValueError, lambda: model.embed(self.TEXTS, **wrong))
 

@@ -299,6 +299,54 @@ TEST(tei_answers_a_list_of_lists) {
   yyjson_doc_free(raw);
 }
 
+static yyjson_doc *post_to(const served_t *s, const char *body, int status) {
+  reply_t reply;
+  client_call(s->port, "POST", "/v1/embeddings", "", body, &reply);
+  return parse_reply("/v1/embeddings", &reply, status);
+}
+
+static void check_prompt(const served_t *s, const char *body, const char *same) {
+  char plain[128];
+  snprintf(plain, sizeof plain, "{\"input\":\"%s\",\"prompt_name\":\"\"}", same);
+  yyjson_doc *a = post_to(s, body, 200), *b = post_to(s, plain, 200);
+  if (!equal(at(a, "/data/0/embedding"), at(b, "/data/0/embedding")))
+    CHECK_FAIL("%s: not the embedding of '%s'", body, same);
+  yyjson_doc_free(a);
+  yyjson_doc_free(b);
+}
+
+TEST(prompts_have_the_names_of_the_model) {
+  static const char *const files[] = {"config.json", "model.safetensors", "modules.json", "1_Pooling",
+                                      "tokenizer.json"};
+  static const char settings[] =
+      "{\"prompts\": {\"passage\": \"passage: \", \"STS\": \"compare: \"}, \"default_prompt_name\": \"STS\"}";
+  char from[512];
+  served_t s;
+  strcpy(folder, "/tmp/mlxcel-prompts-XXXXXX");
+  CHECK(mkdtemp(folder));
+  for (size_t i = 0; i < sizeof files / sizeof *files; ++i) {
+    snprintf(from, sizeof from, MINILM "/%s", files[i]);
+    CHECK(!symlink(from, in_folder(files[i])));
+  }
+  CHECK_OK(mlx_write_file(in_folder("config_sentence_transformers.json"), settings, strlen(settings)));
+  SERVE(&s, folder, "--device", "cpu");
+  check_prompt(&s, "{\"input\":\"text\"}", "compare: text");
+  check_prompt(&s, "{\"input\":\"text\",\"prompt_name\":\"STS\"}", "compare: text");
+  check_prompt(&s, "{\"input\":\"text\",\"prompt_name\":\"document\"}", "passage: text");
+  check_prompt(&s, "{\"input\":\"text\",\"prompt_name\":\"passage\"}", "passage: text");
+  check_prompt(&s, "{\"input\":\"text\",\"prompt_name\":\"query\"}", "text");  // it has none
+  yyjson_doc *error = post_to(&s, "{\"input\":\"text\",\"prompt_name\":\"sts\"}", 400);
+  CHECK_CONTAINS(yyjson_get_str(at(error, "/error/message")), "prompt_name: the model has no prompt 'sts'");
+  yyjson_doc_free(error);
+  yyjson_doc_free(
+      post_to(&s, "{\"input\":[101,2000,102]}", 200));  // ids take no prompt, also not the default
+  error = post_to(&s, "{\"input\":[101,2000,102],\"prompt_name\":\"STS\"}", 400);
+  CHECK_CONTAINS(yyjson_get_str(at(error, "/error/message")), "token ids take no prompt");
+  yyjson_doc_free(error);
+  CHECK_INT(serve_stop(&s), 0);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
 // The chat model is the server's first one.
 TEST(a_short_request_does_not_wait_for_a_long_one) {
   mlx_text_t body = {0};
@@ -386,7 +434,7 @@ TEST_MAIN(CASE(an_encoder_answers_with_the_bits_of_mlxcel_embed),
           CASE(a_long_text_is_an_error_of_openai_unless_the_request_has_it_cut),
           CASE(ollama_and_tei_cut_long_texts_by_default), CASE(ollama_answers_both_endpoints),
           CASE(ollama_tells_that_a_model_embeds_before_it_is_loaded), CASE(tei_answers_a_list_of_lists),
-          CASE(a_short_request_does_not_wait_for_a_long_one),
+          CASE(prompts_have_the_names_of_the_model), CASE(a_short_request_does_not_wait_for_a_long_one),
           CASE(a_request_without_a_model_goes_to_the_encoder),
           CASE(an_encoder_refuses_to_generate_in_the_form_of_each_api),
           CASE(a_chat_model_answers_beside_the_encoder))
