@@ -224,7 +224,8 @@ class Model:
         """The tokens of a text after the model's prompt. Those that are too many are cut, as sentence-transformers does it."""
         info = self._call(library.mlxcel_engine_info)
         usual = {None: info.default_prompt, "": b"", "query": info.query_prompt, "document": info.document_prompt}
-        before = usual[prompt] if prompt in usual else self._call(library.mlxcel_engine_embedding_prompt, str(prompt).encode())
+        named = str(prompt).encode()
+        before = usual[prompt] if prompt in usual else self._call(lambda engine: library.mlxcel_engine_embedding_prompt(engine, named))
         if before is None:
             raise ValueError(f"prompt is '{prompt}'; the model has no prompt of that name")
         return self._encode(before + text.encode(), library.mlxcel_engine_tokenize_cut)
