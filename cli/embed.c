@@ -306,11 +306,11 @@ static const mlx_flag_t flags[] = {
     MLX_SWITCH_FLAG(flags_t, query, "--query", "put the model's prompt for queries before each text"),
     MLX_SWITCH_FLAG(flags_t, document, "--document", "put the model's prompt for documents before each text"),
     MLX_TEXT_FLAG(flags_t, prompt, "--prompt-name", "NAME",
-                  "put the model's prompt of that name before each text; \"\": none, also not the default"),
+                  "put the model's prompt NAME before each text; \"\": none"),
     MLX_INT_FLAG(flags_t, dimensions, "--dimensions", "N",
                  "keep the first N numbers of an embedding (default: all)", 1, 1 << 20),
     MLX_TEXT_FLAG(flags_t, similarity, "--similarity", "OTHER",
-                  "print the similarity of each text to the text OTHER: the cosine, or what the model says"),
+                  "print the similarity of each text to the text OTHER"),
     MLX_OPEN_FLAGS(flags_t, open),
     MLX_INT_FLAG(flags_t, open.engine.sequences, "--parallel", "N",
                  "most texts of a step (default: 64 for an encoder, else 1)", 1, 4096),
@@ -327,8 +327,7 @@ const mlx_verb_t mlx_verb_embed = {
     .usage =
         "usage: mlxcel embed MODEL [TEXT...] [options]\n\n"
         "Prints the embeddings of texts: the words after the model, the lines of a file, or those of stdin. "
-        "A text that is longer than the model's limit is cut, as sentence-transformers does it, and a note "
-        "says so.\n\n"
+        "A text that is longer than the model's limit is cut, as sentence-transformers does it.\n\n"
         "examples:\n"
         "  mlxcel embed MODEL \"a text\" \"another text\"\n"
         "  mlxcel embed MODEL -f texts.jsonl --document --format npy -o vectors.npy\n"
