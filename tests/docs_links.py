@@ -8,7 +8,7 @@
   examples   every C block of docs/internals/adding-a-model.md is part of models/exaone4.c
   rooms      the table of rooms in docs/architecture.md is ORDER of tests/structure.py
   pictures   docs/images/*.svg are what bench/chart.py and bench/chat_picture.py draw
-  lines      text lines of README.md, CONTRIBUTING.md, kernels/README.md and docs/ have at most 120 characters
+  lines      text lines of README.md, CONTRIBUTING.md, CHANGELOG.md, kernels/README.md and docs/ have at most 120 characters
   lengths    a page of docs/internals/ has at most 150 lines
   index      docs/README.md links to every page of docs/; those of docs/lab/ begin with a date
   tables     tables of figures in README.md and docs/ are what bench/tables.py writes from bench/results/
