@@ -1,8 +1,9 @@
-"""Checks definitions in the whole tree: each type is defined once, and each function has a caller. Two rules, each a test case:
+"""Checks definitions in the whole tree: each type is defined once, and each function has a caller. Three rules, each a test case:
 
   types    no two headers define the same type or tag, so that a file may include any two of them; a type mlx_NAME_t is defined
            in one file
   callers  every function that is not static has a caller outside tests/, or is part of the public interface, or is in FOR_TESTS
+  json     no file appends members of JSON objects as text: base/json_writer.h writes them
 
 Run: python3 tests/definitions.py [ROOT]
 """
@@ -33,6 +34,13 @@ FOR_TESTS = {
     "mlx_weights_write": "writes the weights of a model without compiling it",
 }
 CALLED_BY_NAME = {"mlx_network_run": "modules call it by its symbol (compiler/emit_cpu.c)"}
+
+
+APPENDS = re.compile(r"\b(?:mlx_text_puts|mlx_text_printf|mlx_text_append|s?n?f?printf)\s*\(([^;]*?)\);", re.S)
+STRING = re.compile(r'"((?:\\.|[^"\\\n])*)"')
+MEMBER = re.compile(r'(?:^|[{,\s])\\"[\w%]+\\":(?!:)')
+# Files that append parts of JSON text, and why.
+JSON_TEXT = {"output/output_grammar.c": "writes the head of a call as a literal of a grammar"}
 
 
 def typedef_name(declaration):
@@ -83,6 +91,13 @@ def check_callers(texts, public=()):
                      for name in FOR_TESTS if owners and (name not in owners or used[name] > len(owners[name]))]
 
 
+def check_json(texts):
+    return ["%s:%d: appends a member of a JSON object as text; use base/json_writer.h" % (path, text.count("\n", 0, match.start()) + 1)
+            for path, text in sorted(texts.items())
+            if path.endswith((".c", ".h")) and room_of(path) not in OUTSIDE and not path.endswith("_fuzz.c") and path not in JSON_TEXT
+            for match in APPENDS.finditer(text) if MEMBER.search("".join(STRING.findall(match[1])))]
+
+
 def public_functions(root, texts):
     headers = PUBLIC_HEADERS.search(read(os.path.join(root, "release/headers.cmake")))[1].split()
     return {name for path in headers for name in re.findall(r"\b(mlx_\w+)\(", COMMENT_OR_STRING.sub(" ", texts[path]))}
@@ -95,6 +110,8 @@ def check_itself():
     assert len(check_types(twice)) == 2 and not check_types({"base/a.h": twice["base/a.h"], "cli/b.c": twice["cli/b.c"]})
     lonely = {"base/a.h": "void mlx_a(void);\nint mlx_b(int c)\n    MLX_MUST_USE;\n", "base/a.c": "void mlx_a(void) {\n}\nint mlx_b(int c) {\n}\n",
               "base/b.c": "static void c(void) {\n  mlx_b(1);\n}\n", "tests/c.c": "static void d(void) {\n  mlx_a();\n}\n"}
+    appends = 'mlx_text_puts(&a, "{\\"b\\":1}");\nmlx_text_printf(out, "@\\"%s\\" : %s", a, b);\nmlx_text_printf(out, ", \\"%s\\":", a);\n'
+    assert len(check_json({"base/a.c": appends})) == 2 and not check_json({"tests/a.c": appends})
     assert [fault for fault in check_callers(lonely) if "FOR_TESTS" not in fault] == ["base/a.c: nothing calls mlx_a"]
 
 
@@ -103,12 +120,12 @@ def main():
     check_itself()
     texts = {name: read(os.path.join(root, name)) for name in sources(root)}
     failed, public = 0, public_functions(root, texts)
-    for name, faults in ("types", check_types(texts)), ("callers", check_callers(texts, public)):
+    for name, faults in ("types", check_types(texts)), ("callers", check_callers(texts, public)), ("json", check_json(texts)):
         failed += bool(faults)
         print("%s: %s" % (name, "failed" if faults else "%d files, no fault" % len(texts)))
         for fault in faults:
             print("  " + fault)
-    print("%d passed, %d failed" % (2 - failed, failed))
+    print("%d passed, %d failed" % (3 - failed, failed))
     return failed != 0
 
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/json_writer.h"
 #include "base/memory.h"
 #include "tokenizer/components.h"
 #include "tokenizer/fields.h"
@@ -177,17 +178,18 @@ static mlx_status_t read_post_processor(const mlx_json_t *json, yyjson_val *obje
 static mlx_status_t keep_steps(const mlx_json_t *json, mlx_tokenizer_t *tokenizer) {
   static const char *const keys[] = {"normalizer", "pre_tokenizer", "decoder"};
   mlx_text_t text = {0};
+  mlx_json_writer_t writer = {.out = &text};
   bool written = true;
+  mlx_json_begin_object(&writer, NULL, MLX_JSON_COMPACT);
   for (size_t i = 0; i < sizeof keys / sizeof *keys && written; ++i) {
     yyjson_val *value = mlx_json_find(json->root, keys[i]);
     size_t length = 4;
     char *part = value ? yyjson_val_write(value, YYJSON_WRITE_NOFLAG, &length) : NULL;
     written = !value || part;
-    mlx_text_printf(&text, "%c\"%s\":", i ? ',' : '{', keys[i]);
-    mlx_text_append(&text, part ? part : "null", length);
+    mlx_json_put_raw(&writer, keys[i], part ? part : "null", length);
     free(part);
   }
-  mlx_text_puts(&text, "}");
+  mlx_json_end(&writer);
   mlx_status_t status = written ? mlx_text_take(&text, &tokenizer->steps, &tokenizer->steps_length)
                                 : mlx_error(MLX_OUT_OF_MEMORY, "out of memory: writing JSON");
   mlx_text_clear(&text);

@@ -224,7 +224,10 @@ static bool answer(mlx_job_t *job, const char *model) {
     mlx_failure_respond(&failure, job->error, job->exchange);
   } else if (!p->stream) {
     mlx_text_t body = {0};
-    mlx_text_puts(&body, "{\"status\":\"success\"}");
+    mlx_json_writer_t json = {.out = &body};
+    mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+    mlx_json_put_text(&json, "status", "success");
+    mlx_json_end(&json);
     mlx_respond_json(job->exchange, 200, &body);
   } else if (status) {
     mlx_failure_text_t text;
