@@ -421,6 +421,18 @@ mlx_status_t mlx_engine_open_tokenizer(const char *path, mlx_tokenizer_t **out_t
   return status;
 }
 
+// The vocabulary that a grammar matches tokens against: for the first token of a text, or for later ones.
+// Borrowed from the engine.
+static mlx_status_t vocabulary_of(mlx_engine_t *engine, bool first, const mlx_vocabulary_t **out_vocabulary) {
+  const int which = first && mlx_tokenizer_first_differs(engine->tokenizer);
+  if (!engine->vocabularies[which]) {
+    MLX_TRY(mlx_vocabulary_create(engine->tokenizer, (size_t)engine->manifest.vocab, which,
+                                  &engine->vocabularies[which]));
+  }
+  *out_vocabulary = engine->vocabularies[which];
+  return NULL;
+}
+
 // It submits the steps of all sessions and requests.
 static mlx_status_t create_scheduler(mlx_engine_t *engine) {
   const bool gpu = mlx_device_kind(engine->device) == MLX_DEVICE_CUDA;
@@ -437,7 +449,7 @@ static mlx_status_t create_scheduler(mlx_engine_t *engine) {
                                                     .is_classifier = engine->manifest.embedding.labels > 0,
                                                     .typed = engine->manifest.embedding.typed,
                                                     .headless = engine->manifest.embedding.headless,
-                                                    .vocabulary = mlx_engine_vocabulary,
+                                                    .vocabulary = vocabulary_of,
                                                     .engine = engine},
                                        .prompt_chunk = gpu ? GPU_PROMPT_CHUNK : CPU_PROMPT_CHUNK};
   return mlx_scheduler_create_on(&parts, &(mlx_scheduler_options_t){0}, &engine->scheduler);
@@ -708,17 +720,6 @@ const int32_t *mlx_engine_prompt(const mlx_engine_t *engine, size_t *out_count) 
   return engine->prompt;
 }
 
-mlx_status_t mlx_engine_vocabulary(mlx_engine_t *engine, bool first,
-                                   const mlx_vocabulary_t **out_vocabulary) {
-  const int which = first && mlx_tokenizer_first_differs(engine->tokenizer);
-  if (!engine->vocabularies[which]) {
-    MLX_TRY(mlx_vocabulary_create(engine->tokenizer, (size_t)engine->manifest.vocab, which,
-                                  &engine->vocabularies[which]));
-  }
-  *out_vocabulary = engine->vocabularies[which];
-  return NULL;
-}
-
 mlx_status_t mlx_engine_token_bytes(const mlx_engine_t *engine, int32_t id, char **out_bytes,
                                     size_t *out_length) {
   mlx_text_t text = {0};
@@ -746,8 +747,8 @@ mlx_status_t mlx_engine_detokenize(const mlx_engine_t *engine, const int32_t *id
 
 mlx_status_t mlx_engine_prepare_grammars(mlx_engine_t *engine) {
   const mlx_vocabulary_t *vocabulary;
-  MLX_TRY(mlx_engine_vocabulary(engine, true, &vocabulary));
-  return mlx_engine_vocabulary(engine, false, &vocabulary);
+  MLX_TRY(vocabulary_of(engine, true, &vocabulary));
+  return vocabulary_of(engine, false, &vocabulary);
 }
 
 void mlx_engine_free_ids(int32_t *ids) { mlx_free(ids); }

@@ -168,7 +168,9 @@ static mlx_status_t unpack_all(mlx_tar_t *tar, const char *folder, mlx_hub_listi
   }
 }
 
-mlx_status_t mlx_modelpack_unpack(const char *path, const char *folder, mlx_hub_listing_t *files) {
+// Unpacks the tar archive |path| to |folder|, except pickles. Adds each name to |files|; fails on a name that
+// is already there.
+static mlx_status_t unpack(const char *path, const char *folder, mlx_hub_listing_t *files) {
   struct stat info;
   mlx_tar_t tar = {.name = path, .fd = open(path, O_RDONLY | O_CLOEXEC)};
   if (tar.fd < 0) return mlx_io_error("open", path);
@@ -310,7 +312,7 @@ static mlx_status_t unpack_layers(pull_t *pull, const char *files) {
     if (!layer->tar) continue;
     mlx_report_progress(pull->options->report, "unpacking %s",
                         layer->descriptor->path[0] ? layer->descriptor->path : layer->descriptor->digest);
-    status = mlx_modelpack_unpack(layer->path, files, &pull->files);
+    status = unpack(layer->path, files, &pull->files);
   }
   mlx_report_done(pull->options->report);
   return status;
