@@ -3,6 +3,7 @@
 
   links      every relative link in a Markdown file leads to a file, and its anchor to a heading
   paths      every path of this tree that a Markdown file names in backticks exists
+  kernels    the map in kernels/README.md has every source of kernels/cpu/ and every CUDA file with an entry point
   mentions   every docs/*.md page that a source file names exists
   names      every function, type, macro, variable and file that a page of the code names in backticks exists in the tree
   messages   every error and hint that a page quotes shares four words in a row with a string of the source
@@ -115,6 +116,12 @@ def check_paths(pages, exists, rooms):
 def check_mentions(sources, exists):
     return ["%s: names %s, which does not exist" % (name, path)
             for name, text in sources.items() for path in sorted(set(MENTION.findall(text))) if not exists(path)]
+
+
+def check_kernels(page, sources):
+    return ["kernels/README.md: has no row for %s" % name for name, text in sorted(sources.items())
+            if (re.fullmatch(r"kernels/cpu/\w+\.c", name) or name.startswith("kernels/cuda/") and 'extern "C" __global__' in text)
+            and "| `%s`" % os.path.basename(name) not in page]
 
 
 def is_history(page):
@@ -249,6 +256,8 @@ def check_itself():
     pages = {"a.md": "# One\n[x](b.md) [y](#two) `base/gone.c` `base/NAME.c`\n```\n[z](gone.md)\n```\n"}
     exists = {"a.md", "base/here.c"}.__contains__
     assert len(check_links(pages, exists)) == 2 and len(check_paths(pages, exists, {"base"})) == 1
+    kernels = {"kernels/cpu/a.c": "", "kernels/cpu/b.c": "", "kernels/cuda/c.cuh": 'extern "C" __global__ void', "kernels/cuda/d.cuh": ""}
+    assert len(check_kernels("| `a.c` | x |", kernels)) == 2
     named = {"docs/internals/a.md": "`mlx_gone(3)` `mlx_here` `mlxcel_here_t` `gone.c` `here.c` `left_over` `MLXCEL_TOP_K` `mlx_NAME` `nodes_test`",
              "docs/b.md": "`some_field` `mlx_gone_t`", "docs/lab/c.md": "`mlx_gone`"}
     assert len(check_names(named, {"a.c": 'mlx_here mlx_here_t "top-k"'}, ["base/here.c", "tests/graph/nodes_test.c"])) == 4
@@ -284,7 +293,7 @@ def main():
     failed = 0
     version = PROJECT.search(sources["CMakeLists.txt"])[1]
     checks = (("links", check_links(pages, exists)), ("paths", check_paths(pages, exists, rooms)),
-              ("mentions", check_mentions(sources, exists)),
+              ("kernels", check_kernels(pages["kernels/README.md"], sources)), ("mentions", check_mentions(sources, exists)),
               ("names", check_names(pages, {name: text for name, text in sources.items() if not name.endswith(".txt") or "CMakeLists" in name}, names)),
               ("messages", check_messages(pages, [string for name, text in sources.items() if name.endswith(".c")
                                                                    for string in literals(text)])),
