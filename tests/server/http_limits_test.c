@@ -595,6 +595,8 @@ static void streams_and_others(void *user, mlx_exchange_t *exchange) {
 
 static void quick_and_streams(mlx_http_server_options_t *options) {
   short_times(options);
+  options->header_seconds = options->body_seconds = options->idle_seconds =
+      10;  // the last client is not late
   options->on_request = streams_and_others;
 }
 
