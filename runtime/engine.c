@@ -739,6 +739,11 @@ bool mlx_engine_is_end(const mlx_engine_t *engine, int32_t id) {
   return false;
 }
 
+const int32_t *mlx_engine_ends(const mlx_engine_t *engine, size_t *out_count) {
+  *out_count = engine->manifest.eos_count;
+  return engine->manifest.eos;
+}
+
 mlx_status_t mlx_engine_detokenize(const mlx_engine_t *engine, const int32_t *ids, size_t count, bool special,
                                    char **out_text, size_t *out_length) {
   return mlx_tokenizer_decode(engine->tokenizer, ids, count, !special, out_text, out_length);

@@ -15,9 +15,10 @@ typedef enum mlx_tool_form { MLX_TOOL_NESTED, MLX_TOOL_FLAT } mlx_tool_form_t;
       MLX_READ("stream"), MLX_READ("stream_options"), MLX_READ("ignore_eos"), MLX_READ("priority"),      \
       MLX_READ("grammar"), MLX_READ("json_schema"), MLX_READ("guided_json"), MLX_READ("guided_grammar"), \
       MLX_READ("guided_choice"), MLX_READ("guided_regex"), MLX_READ("structured_outputs"),               \
-      MLX_READ("skip_special_tokens"), MLX_READ("parse_special"),                                        \
-      MLX_IGNORE("user", "the server has no accounts"), MLX_IGNORE("metadata", "nothing is stored"),     \
-      MLX_IGNORE("store", "only responses are stored"), MLX_IGNORE("service_tier", "there is one tier"), \
+      MLX_READ("skip_special_tokens"), MLX_READ("parse_special"), MLX_READ("verbose"),                   \
+      MLX_READ("return_progress"), MLX_IGNORE("user", "the server has no accounts"),                     \
+      MLX_IGNORE("metadata", "nothing is stored"), MLX_IGNORE("store", "only responses are stored"),     \
+      MLX_IGNORE("service_tier", "there is one tier"),                                                   \
       MLX_IGNORE("safety_identifier", "the server has no accounts"),                                     \
       MLX_IGNORE("prompt_cache_key", "equal prefixes are always shared"),                                \
       MLX_IGNORE("prompt_cache_retention", "equal prefixes are always shared"),                          \
@@ -28,7 +29,6 @@ typedef enum mlx_tool_form { MLX_TOOL_NESTED, MLX_TOOL_FLAT } mlx_tool_form_t;
       MLX_IGNORE("n_discard", "the context is never shifted"),                                           \
       MLX_IGNORE("dynatemp_exponent", "it matters only with dynatemp_range, which is refused"),          \
       MLX_IGNORE("timings_per_token", "timings come with the last chunk"),                               \
-      MLX_IGNORE("return_progress", "there are no progress events"),                                     \
       MLX_IGNORE("backend_sampling", "sampling runs on the device where it can"),                        \
       MLX_IGNORE("request_id", "the server makes its own ids"),                                          \
       MLX_IGNORE("spaces_between_special_tokens", "special tokens are not part of the text"),            \

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/api/llama_answer.h"
 #include "server/api/openai_answer.h"
 #include "server/api/openai_responses.h"
 
@@ -171,7 +172,7 @@ void mlx_responses_put(mlx_json_writer_t *json, const char *key, const mlx_api_c
   mlx_responses_put_list(json, "output", items);
   if (is_done && !error) {
     put_usage(json, answer);
-    mlx_openai_put_timings(json, answer);
+    mlx_llama_put_timings(json, answer);
   } else {
     mlx_json_put_null(json, "usage");
   }

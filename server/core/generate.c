@@ -56,6 +56,12 @@ static bool on_text(mlx_task_t *task, const char *text, size_t length) {
                                mlx_request_generation(task->request));
 }
 
+static void on_prompt(mlx_task_t *task, size_t done, size_t total) {
+  generate_t *g = task->user;
+  mlx_serving_after_step(task->serving, &g->after);
+  mlx_answer_writer_progress(&g->writer, (size_t)(task - g->tasks), done, total);
+}
+
 static void observe(const generate_t *g, const mlx_generation_t *result) {
   const mlx_metrics_generation_t times = {
       .queue_seconds = result->queue_seconds,
@@ -146,14 +152,16 @@ static void fill_task(generate_t *g, size_t index) {
   options->visible_tokens = g->prompt.visible;
   options->visible_token_count = g->prompt.visible_count;
   options->priority = g->call.priority;
-  g->tasks[index] = (mlx_task_t){.serving = g->job->serving,
-                                 .ids = prompt->ids,
-                                 .count = prompt->id_count,
-                                 .options = options,
-                                 .after = index == first ? NULL : &g->tasks[first],
-                                 .on_text = on_text,
-                                 .on_done = on_done,
-                                 .user = g};
+  g->tasks[index] =
+      (mlx_task_t){.serving = g->job->serving,
+                   .ids = prompt->ids,
+                   .count = prompt->id_count,
+                   .options = options,
+                   .after = index == first ? NULL : &g->tasks[first],
+                   .on_text = on_text,
+                   .on_prompt = mlx_answer_writer_shows_progress(&g->writer, index) ? on_prompt : NULL,
+                   .on_done = on_done,
+                   .user = g};
 }
 
 static mlx_status_t make_tasks(generate_t *g) {

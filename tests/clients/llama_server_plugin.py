@@ -3,7 +3,7 @@
 Servers are `mlxcel serve` with models of tests/fixtures, whose weights are random:
   - texts are not compared, only that there is one: match_regex;
   - end-of-text tokens are ignored, unless a request says otherwise;
-  - numbers of prompt tokens must only be above 0: the fixture has another tokenizer.
+  - numbers of prompt tokens, and of the steps that read them, must only be above 0: the fixture has another tokenizer.
 llama-server takes defaults of requests as options (--temp, --seed, --n-predict). Here they are put into the requests.
 """
 import fnmatch
@@ -136,7 +136,7 @@ def pytest_collection_modifyitems(config, items):
         elif matches[0] in run:
             chosen.append(item)
         callspec = getattr(item, "callspec", None)
-        for name in ("n_prompt", "n_tokens"):
+        for name in ("n_prompt", "n_tokens", "batch_count"):
             if callspec and name in callspec.params:
                 callspec.params[name] = AnyNumber(callspec.params[name])
     unused = [pattern for pattern in run + left_out if pattern not in used]
