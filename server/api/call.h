@@ -86,8 +86,11 @@ typedef struct mlx_api_call {
   int64_t logprobs;  // -1: none; N: of each token and of the N most likely
   bool ignore_eos;
   bool forbids_ends;  // ignore_eos means that end-of-text tokens are forbidden
-  bool echo;          // the answer begins with the prompt; with log-probabilities, also those of its tokens
-  int64_t priority;   // a higher one is served first
+  // The answer ends before a line that is indented by fewer spaces and tabs, and at the first line break after
+  // so many milliseconds; 0 or less: off.
+  int64_t least_indent, most_milliseconds;
+  bool echo;         // the answer begins with the prompt; with log-probabilities, also those of its tokens
+  int64_t priority;  // a higher one is served first
   mlx_answer_format_t format;
   char *format_text;
   size_t format_length;

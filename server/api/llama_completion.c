@@ -17,10 +17,9 @@
 #define SHARED_FIELDS \
   MLX_READ("n_probs"), MLX_READ("samplers"), MLX_READ("return_tokens"), MLX_READ("response_fields"), \
       MLX_READ("prompt"), MLX_READ("n_predict"), MLX_READ("max_tokens"), MLX_READ("n"), MLX_READ("n_cmpl"), \
+      MLX_READ("n_indent"), MLX_READ("t_max_predict_ms"), \
       MLX_IGNORE("min_keep", "it matters only for a cutoff that leaves fewer tokens"), \
-      MLX_IGNORE("t_max_predict_ms", "n_predict limits an answer"), \
       MLX_IGNORE("t_max_prompt_ms", "a prompt is read whole"), \
-      MLX_IGNORE("n_indent", "an answer ends where the model ends it"), \
       MLX_IGNORE("image_data", "an empty list; this server reads text only"), \
       MLX_READ("typ_p"), MLX_OPENAI_GENERATION_FIELDS
 // clang-format on
@@ -108,6 +107,8 @@ static mlx_status_t read_shared(const mlx_place_t *root, mlx_api_call_t *call) {
   MLX_TRY(mlx_field_number(root, "typ_p", 0, 1, &call->sampling.typical_p));
   MLX_TRY(read_samplers(root, call));
   MLX_TRY(mlx_openai_read_max_tokens(root, limits, 0, call));
+  MLX_TRY(mlx_field_int(root, "n_indent", 0, INT32_MAX, &call->least_indent));
+  MLX_TRY(mlx_field_int(root, "t_max_predict_ms", -1, INT32_MAX, &call->most_milliseconds));
   MLX_TRY(mlx_field_int(root, "n_probs", 0, MLX_MAX_LOGPROBS, &probs));
   if (probs) call->logprobs = probs;
   MLX_TRY(mlx_field_int(root, "n", 1, MLX_MAX_N, &call->n));

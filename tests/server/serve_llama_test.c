@@ -332,6 +332,29 @@ TEST(a_busy_slot_shows_its_task) {
   CHECK(!seen);
 }
 
+// Editors ask for the lines of a block, and for an answer in time.
+TEST(lines_limit_an_answer) {
+  yyjson_doc *doc = post("/completion",
+                         "{\"prompt\":\"a\",\"n_predict\":99,\"n_indent\":2,\"grammar\":\"root ::= "
+                         "\\\"a\\\\n  b\\\\n  c\\\\n}\\\\nd\\\"\"}",
+                         200);
+  CHECK_TEXT(yyjson_get_str(at(doc, "/content")), "a\n  b\n  c\n");
+  CHECK_TEXT(yyjson_get_str(at(doc, "/stop_type")), "limit");
+  yyjson_doc_free(doc);
+  doc =
+      post("/infill",
+           "{\"input_prefix\":\"a\",\"input_suffix\":\"b\",\"n_predict\":199,\"t_max_predict_ms\":1,\"n\":2,"
+           "\"grammar\":\"root ::= ([ab] \\\"\\\\n\\\")+\"}",
+           200);
+  for (size_t i = 0; i < 2; ++i) {
+    yyjson_val *answer = yyjson_arr_get(yyjson_doc_get_root(doc), i);
+    const char *text = yyjson_get_str(yyjson_obj_get(answer, "content"));
+    CHECK(*text && text[strlen(text) - 1] == '\n');
+    CHECK(yyjson_get_sint(yyjson_obj_get(answer, "tokens_predicted")) < 199);
+  }
+  yyjson_doc_free(doc);
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Gaps
 
@@ -464,6 +487,6 @@ TEST_MAIN(CASE(a_native_completion_has_the_text_of_openais),
           CASE(ignore_eos_is_a_bias_of_the_settings), CASE(a_chats_tokens_are_counted),
           CASE(verbose_answers_have_the_native_form_too), CASE(streams_tell_how_much_of_the_prompt_is_read),
           CASE(slots_are_the_sequences_of_the_model), CASE(a_busy_slot_shows_its_task),
-          CASE(a_suffix_becomes_the_models_tokens_for_a_gap),
+          CASE(lines_limit_an_answer), CASE(a_suffix_becomes_the_models_tokens_for_a_gap),
           CASE(llama_vim_gets_the_fields_that_it_asks_for), CASE(a_gap_in_a_long_text_keeps_what_is_near),
           CASE(wrong_gaps_are_refused_by_path), CASE(a_model_without_tokens_for_gaps_says_so))
