@@ -54,8 +54,9 @@ typedef struct mlx_api_call {
   size_t messages_length;
   char *tools;  // JSON list in OpenAI's form, functions only; NULL: none
   size_t tools_length;
-  char *variables;      // JSON object of template variables; NULL: none
-  bool continue_final;  // the last message is the beginning of the answer: continue it
+  char *variables;            // JSON object of template variables; NULL: none
+  bool no_generation_prompt;  // the prompt ends after the last message
+  bool continue_final;        // the last message is the beginning of the answer: continue it
   // Special tokens in prompts and in messages other than the assistant's are text (parse_special is false);
   // -1: the server's default.
   int plain;
@@ -86,8 +87,8 @@ typedef struct mlx_api_call {
   int64_t logprobs;  // -1: none; N: of each token and of the N most likely
   bool ignore_eos;
   bool forbids_ends;  // ignore_eos means that end-of-text tokens are forbidden
-  // The answer ends before a line that is indented by fewer spaces and tabs, and at the first line break after
-  // so many milliseconds; 0 or less: off.
+  // The answer ends before a line that is indented by fewer spaces and tabs, and at the first line break
+  // after so many milliseconds; 0 or less: off.
   int64_t least_indent, most_milliseconds;
   bool echo;         // the answer begins with the prompt; with log-probabilities, also those of its tokens
   int64_t priority;  // a higher one is served first

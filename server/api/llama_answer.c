@@ -4,13 +4,15 @@
 #include <math.h>
 #include <string.h>
 
-// |keys|: of the number of tokens, its milliseconds, milliseconds per token and tokens per second.
-static void put_rate(mlx_json_writer_t *json, const char *const keys[4], int64_t tokens, double seconds) {
+// |keys|: of the number of tokens, its milliseconds, milliseconds per token and tokens per second. The time is
+// that of |timed| of the tokens.
+static void put_rate(mlx_json_writer_t *json, const char *const keys[4], int64_t tokens, int64_t timed,
+                     double seconds) {
   const double milliseconds = seconds * 1000;
   mlx_json_put_int(json, keys[0], tokens);
-  mlx_json_put_number(json, keys[1], "%.3f", milliseconds);
-  mlx_json_put_number(json, keys[2], "%.3f", tokens > 0 ? milliseconds / (double)tokens : 0);
-  mlx_json_put_number(json, keys[3], "%.3f", seconds > 0 ? (double)tokens / seconds : 0);
+  mlx_json_put_number(json, keys[1], "%.12g", milliseconds);
+  mlx_json_put_number(json, keys[2], "%.12g", timed > 0 ? milliseconds / (double)timed : 0);
+  mlx_json_put_number(json, keys[3], "%.12g", timed > 0 && seconds > 0 ? (double)timed / seconds : 0);
 }
 
 void mlx_llama_put_timings(mlx_json_writer_t *json, const mlx_answer_t *a) {
@@ -19,8 +21,10 @@ void mlx_llama_put_timings(mlx_json_writer_t *json, const mlx_answer_t *a) {
                                           "predicted_per_second"};
   mlx_json_begin_object(json, "timings", MLX_JSON_COMPACT);
   mlx_json_put_int(json, "cache_n", a->cached_tokens);
-  put_rate(json, prompt, a->prompt_tokens - a->cached_tokens, a->prompt_seconds);
-  put_rate(json, predicted, a->output_tokens, a->decode_seconds);
+  const int64_t read = a->prompt_tokens - a->cached_tokens;
+  put_rate(json, prompt, read, read, a->prompt_seconds);
+  put_rate(json, predicted, a->output_tokens, a->output_tokens - 1,
+           a->decode_seconds);  // from the first token
   mlx_json_end(json);
 }
 

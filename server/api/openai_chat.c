@@ -129,8 +129,9 @@ static mlx_status_t read_continuation(const mlx_place_t *root, mlx_api_call_t *c
   const mlx_place_t place = mlx_place_key(root, "add_generation_prompt");
   MLX_TRY(mlx_field_bool(root, "continue_final_message", &call->continue_final));
   MLX_TRY(mlx_field_bool(root, "add_generation_prompt", &generation_prompt));
-  if (place.value && generation_prompt == call->continue_final)
-    return mlx_field_error(&place, MLX_INVALID_INPUT, "must be the opposite of continue_final_message");
+  if (place.value && generation_prompt && call->continue_final)
+    return mlx_field_error(&place, MLX_INVALID_INPUT, "not possible with continue_final_message");
+  call->no_generation_prompt = !generation_prompt && !call->continue_final;
   return NULL;
 }
 

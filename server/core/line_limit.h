@@ -1,5 +1,5 @@
-// Line limit: ends an answer at the end of a line, as an editor wants it that fills a gap: llama.cpp's n_indent
-// and t_max_predict_ms.
+// Line limit: ends an answer at the end of a line, as an editor wants it that fills a gap: llama.cpp's
+// n_indent and t_max_predict_ms.
 #ifndef MLXCEL_SERVER_CORE_LINE_LIMIT_H_
 #define MLXCEL_SERVER_CORE_LINE_LIMIT_H_
 

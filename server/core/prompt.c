@@ -116,7 +116,7 @@ static mlx_status_t render(const mlx_job_t *job, const mlx_api_call_t *call, con
   options.tools_length = call->tools_length;
   options.variables = call->variables;
   if (is_plain(job, call)) options.plain = job->engine;
-  options.add_generation_prompt = !continued->json || continued->is_new_turn;
+  options.add_generation_prompt = (!continued->json || continued->is_new_turn) && !call->no_generation_prompt;
   char *text;
   mlx_status_t status = mlx_tool_memory_render(
       continued->json ? NULL : job->service->memory, mlx_served_model_name(job->model), chat,

@@ -11,10 +11,8 @@
   "tokens\":4},"                                                                                           \
   "\"completion_tokens_details\":{\"reasoning_tokens\":2}}"
 #define TIMINGS                                                                                            \
-  "{\"cache_n\":4,\"prompt_n\":8,\"prompt_ms\":500.000,\"prompt_per_token_ms\":62.500,\"prompt_per_"       \
-  "second\":16.000,"                                                                                       \
-  "\"predicted_n\":5,\"predicted_ms\":250.000,\"predicted_per_token_ms\":50.000,\"predicted_per_second\":" \
-  "20.000}"
+  "{\"cache_n\":4,\"prompt_n\":8,\"prompt_ms\":500,\"prompt_per_token_ms\":62.5,\"prompt_per_second\":16," \
+  "\"predicted_n\":5,\"predicted_ms\":250,\"predicted_per_token_ms\":62.5,\"predicted_per_second\":16}"
 #define HEAD(prefix, object)                       \
   "{\"id\":\"" prefix "-x1\",\"object\":\"" object \
   "\",\"created\":7,\"model\":\"m\",\"system_fingerprint\":\"mlxcel\",\"choices\":["

@@ -368,7 +368,8 @@ TEST(bad_chat_fields_are_refused_by_path) {
        "unsupported thinking.budget_tokens: not"},
       {CHAT("\"reasoning_format\":\"none\""), "unsupported reasoning_format: 'none' is not supported"},
       {CHAT("\"chat_template_kwargs\":[]"), "invalid chat_template_kwargs: expected an object, not a list"},
-      {CHAT("\"add_generation_prompt\":false"), "invalid add_generation_prompt: must be the opposite"},
+      {CHAT("\"add_generation_prompt\":true,\"continue_final_message\":true"),
+       "invalid add_generation_prompt: not possible with continue_final_message"},
       {CHAT("\"modalities\":[\"text\",\"audio\"]"), "unsupported modalities[1]: only text is supported"},
       {CHAT("\"temperature\":1,\"temperature\":2"), "invalid temperature: the key is given twice"},
   };
