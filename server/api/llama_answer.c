@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-// |keys|: of the number of tokens, its milliseconds, milliseconds per token and tokens per second. The time is
-// that of |timed| of the tokens.
+// |keys|: of the number of tokens, its milliseconds, milliseconds per token and tokens per second. The time
+// is that of |timed| of the tokens.
 static void put_rate(mlx_json_writer_t *json, const char *const keys[4], int64_t tokens, int64_t timed,
                      double seconds) {
   const double milliseconds = seconds * 1000;
