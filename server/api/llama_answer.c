@@ -98,7 +98,8 @@ bool mlx_llama_has_new_line(const char *text, size_t length) { return length && 
 
 void mlx_llama_put_members(mlx_json_writer_t *json, const mlx_llama_result_t *r) {
   const mlx_api_call_t *call = r->call;
-  const mlx_api_prompt_t *prompt = &call->prompts[r->index / (size_t)call->n];
+  const mlx_api_prompt_t none = {0};  // of a chat that is not rendered
+  const mlx_api_prompt_t *prompt = call->prompt_count ? &call->prompts[r->index / (size_t)call->n] : &none;
   const mlx_text_t *text = &r->choice->text;
   mlx_json_put_uint(json, "index", r->index);
   mlx_json_put_bytes(json, "content", text->data ? text->data : "", text->length);
