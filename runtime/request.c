@@ -56,8 +56,6 @@ void mlx_request_release(mlx_request_t *r) {
 
 void mlx_request_cancel(mlx_request_t *request) { request->cancelled = true; }
 
-bool mlx_request_is_running(const mlx_request_t *request) { return request->state == MLX_REQUEST_RUNNING; }
-
 size_t mlx_request_read_tokens(const mlx_request_t *request) {
   return request->fed < request->prompt_count ? request->fed : request->prompt_count;
 }

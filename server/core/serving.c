@@ -158,7 +158,7 @@ void mlx_serving_after_step(mlx_serving_t *s, mlx_after_step_t *after) {
 // Stores what other threads ask for.
 static void publish(mlx_serving_t *s, mlx_status_t status) {
   const mlx_scheduler_stats_t stats = mlx_scheduler_stats(s->scheduler);
-  mlx_slots_update(s->slots, s->active);
+  mlx_slots_update(s->slots, s->scheduler);
   uv_mutex_lock(&s->mutex);
   s->stats = stats;
   s->progress = mlx_seconds();

@@ -37,7 +37,7 @@ typedef struct mlx_task {  // zero-initialize
   struct mlx_task *next, *previous;
   struct mlx_task *first;  // of the request
   size_t left;             // of the first task: tasks of the request that are not done
-  size_t slot;             // number of its slot + 1; 0: it does not run
+  size_t slot;             // number of its last slot + 1; 0: none yet
   atomic_bool cancelled;
   bool started;
 } mlx_task_t;

@@ -1,7 +1,6 @@
 // The table of slots.
 #include "server/core/slots.h"
 
-#include <string.h>
 #include <uv.h>
 
 #include "base/memory.h"
@@ -13,7 +12,9 @@ struct mlx_slots {
   size_t count;
   int64_t tasks;  // that had a slot
   // Scheduler thread only.
-  bool *kept;  // [count]
+  const mlx_task_t **owners;  // [count] NULL: the slot is free. Not dereferenced: the task may have ended
+  void **running;             // [count] scratch
+  bool *kept;                 // [count] scratch
 };
 
 mlx_status_t mlx_slots_create(int64_t count, mlx_slots_t **out_slots) {
@@ -23,6 +24,8 @@ mlx_status_t mlx_slots_create(int64_t count, mlx_slots_t **out_slots) {
   uv_mutex_init(&s->mutex);
   s->count = (size_t)count;
   mlx_status_t status = mlx_alloc(s->count, sizeof *s->slots, &s->slots);
+  if (!status) status = mlx_alloc(s->count, sizeof *s->owners, &s->owners);
+  if (!status) status = mlx_alloc(s->count, sizeof *s->running, &s->running);
   if (!status) status = mlx_alloc(s->count, sizeof *s->kept, &s->kept);
   if (status)
     mlx_slots_free(s);
@@ -34,28 +37,34 @@ mlx_status_t mlx_slots_create(int64_t count, mlx_slots_t **out_slots) {
 void mlx_slots_free(mlx_slots_t *s) {
   if (!s) return;
   mlx_free(s->slots);
+  mlx_free(s->owners);
+  mlx_free(s->running);
   mlx_free(s->kept);
   uv_mutex_destroy(&s->mutex);
   mlx_free(s);
 }
 
+static bool has_slot(const mlx_slots_t *s, const mlx_task_t *task) {
+  return task->slot && s->owners[task->slot - 1] == task;
+}
+
 // Tasks keep their slots while they run. Other slots become free.
-static void keep(mlx_slots_t *s, mlx_task_t *active) {
-  memset(s->kept, 0, s->count * sizeof *s->kept);
-  for (mlx_task_t *task = active; task; task = task->next) {
-    if (task->slot && mlx_request_is_running(task->request))
-      s->kept[task->slot - 1] = true;
-    else
-      task->slot = 0;
+static void keep(mlx_slots_t *s, size_t running) {
+  for (size_t i = 0; i < s->count; ++i) s->kept[i] = false;
+  for (size_t i = 0; i < running; ++i) {
+    const mlx_task_t *task = s->running[i];
+    if (has_slot(s, task)) s->kept[task->slot - 1] = true;
   }
   for (size_t i = 0; i < s->count; ++i) {
-    if (!s->kept[i]) s->slots[i] = (mlx_slot_t){0};
+    if (s->kept[i]) continue;
+    s->owners[i] = NULL;
+    s->slots[i] = (mlx_slot_t){0};
   }
 }
 
 static void take(mlx_slots_t *s, mlx_task_t *task, size_t *inout_free) {
-  while (*inout_free < s->count && s->slots[*inout_free].task) ++*inout_free;
-  if (*inout_free == s->count) return;
+  while (s->owners[*inout_free]) ++*inout_free;  // no more tasks run than there are slots
+  s->owners[*inout_free] = task;
   task->slot = *inout_free + 1;
   mlx_slot_t *slot = &s->slots[*inout_free];
   *slot = (mlx_slot_t){
@@ -70,14 +79,15 @@ static void take(mlx_slots_t *s, mlx_task_t *task, size_t *inout_free) {
   slot->sampling.dry_breaker_count = 0;
 }
 
-void mlx_slots_update(mlx_slots_t *s, mlx_task_t *active) {
+void mlx_slots_update(mlx_slots_t *s, const mlx_scheduler_t *scheduler) {
   size_t first_free = 0;
   uv_mutex_lock(&s->mutex);
-  keep(s, active);
-  for (mlx_task_t *task = active; task; task = task->next) {
-    if (!task->request || !mlx_request_is_running(task->request)) continue;
-    if (!task->slot) take(s, task, &first_free);
-    if (!task->slot) continue;
+  const size_t all = mlx_scheduler_running(scheduler, s->running, s->count),
+               running = all < s->count ? all : s->count;
+  keep(s, running);
+  for (size_t i = 0; i < running; ++i) {
+    mlx_task_t *task = s->running[i];
+    if (!has_slot(s, task)) take(s, task, &first_free);
     const mlx_generation_t *generation = mlx_request_generation(task->request);
     mlx_slot_t *slot = &s->slots[task->slot - 1];
     slot->prompt_tokens = (int64_t)task->count;
@@ -91,7 +101,7 @@ void mlx_slots_update(mlx_slots_t *s, mlx_task_t *active) {
 size_t mlx_slots_copy(mlx_slots_t *s, mlx_slot_t *out_slots, size_t capacity) {
   uv_mutex_lock(&s->mutex);
   const size_t count = s->count;
-  memcpy(out_slots, s->slots, (count < capacity ? count : capacity) * sizeof *out_slots);
+  for (size_t i = 0; i < count && i < capacity; ++i) out_slots[i] = s->slots[i];
   uv_mutex_unlock(&s->mutex);
   return count;
 }

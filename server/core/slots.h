@@ -10,8 +10,8 @@
 // All slots are free. Release with mlx_slots_free.
 mlx_status_t mlx_slots_create(int64_t count, mlx_slots_t **out_slots) MLX_MUST_USE;
 void mlx_slots_free(mlx_slots_t *slots);  // NULL is fine
-// After a step: |active| is the list of tasks that have not ended.
-void mlx_slots_update(mlx_slots_t *slots, mlx_task_t *active);
+// After a step of |scheduler|, whose requests are those of tasks.
+void mlx_slots_update(mlx_slots_t *slots, const mlx_scheduler_t *scheduler);
 // Copies the first |capacity| slots. Returns how many there are.
 size_t mlx_slots_copy(mlx_slots_t *slots, mlx_slot_t *out_slots, size_t capacity);
 
