@@ -96,8 +96,8 @@ mlx_status_t mlx_engine_prepare_grammars(mlx_engine_t *engine) MLX_MUST_USE;
 // ----------------------------------------------------------------------------------------------------------
 // Requests of a scheduler, on its thread
 
-// The |user| of each request that has a sequence and pages, at most |capacity| of them. Returns how many there
-// are.
+// The |user| of each request that has a sequence and pages, at most |capacity| of them. Returns how many
+// there are.
 size_t mlx_scheduler_running(const mlx_scheduler_t *scheduler, void **out_users, size_t capacity);
 // Tokens of the prompt that steps have read.
 size_t mlx_request_read_tokens(const mlx_request_t *request);
