@@ -74,8 +74,11 @@ mlx_status_t mlx_openai_read_format(const mlx_place_t *format, bool flat, mlx_ap
 
 // The messages of a chat completion as call->messages. The last message may ask to be continued.
 mlx_status_t mlx_openai_read_messages(const mlx_place_t *messages, mlx_api_call_t *call) MLX_MUST_USE;
-// A list of tools as call->tools. |skipped| lists types that are left out; NULL: none. Any other type than
-// function is MLX_UNSUPPORTED.
+// The name of a function of a namespace, as the model sees it: namespace and name.
+#define MLX_OPENAI_SPACED_NAME "%s__%s"
+bool mlx_openai_is_namespace(yyjson_val *tool);
+// A list of tools as call->tools. |skipped| lists types that are left out, except functions of a namespace;
+// NULL: none, and there are no namespaces. Any other type than function is MLX_UNSUPPORTED.
 mlx_status_t mlx_openai_read_tools(const mlx_place_t *tools, mlx_tool_form_t form, const char *const *skipped,
                                    mlx_api_call_t *call) MLX_MUST_USE;
 // After the tools: "auto", "none", "required" or a function by its name, which must be one of the tools.
