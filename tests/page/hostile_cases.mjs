@@ -138,6 +138,7 @@ export const hostile_cases = {
       times.loading.push(await loading());
     }
     console.log(`  ${JSON.stringify(times, (_, value) => typeof value === 'number' ? Math.round(value) : value)} ms`);
-    assert.ok(Math.min(...times.opening) < 1000 && Math.min(...times.loading) < 1000, JSON.stringify(times));
+    // A reload also starts the page: a second on a quiet machine is more on a busy one.
+    assert.ok(Math.min(...times.opening) < 1000 && Math.min(...times.loading) < 3000, JSON.stringify(times));
   },
 };
