@@ -14,7 +14,7 @@
 
 #define MAX_WORDS 64
 #define MAX_ARGUMENTS (MAX_WORDS + 16)
-#define MAX_VARIABLES 9
+#define MAX_VARIABLES 10
 #define READY "listening on "
 #define KEY "MLXCEL_API_KEY"  // `mlxcel serve` reads it
 
@@ -25,8 +25,9 @@ typedef struct flags {
 } flags_t;
 
 // What an agent needs: "%u" is the server's address, "%m" the model's name, "%k" the key of the server, "%c"
-// the context length; without -c, what has "%c" is left out. An agent that does not know the length shortens
-// a conversation too late.
+// the context length, "%o" the longest answer; without -c, what has one of these two is left out. An agent that
+// does not know the length shortens a conversation too late. Claude Code keeps its longest answer free, 32,000
+// tokens unless it is told, and refuses to begin if nothing is left.
 typedef struct agent {
   const char *name, *program;
   const char *variables[MAX_VARIABLES];  // "NAME=VALUE"; NULL ends them
@@ -38,7 +39,8 @@ static const agent_t agents[] = {
      "claude",
      {"ANTHROPIC_BASE_URL=%u", "ANTHROPIC_AUTH_TOKEN=%k", "ANTHROPIC_API_KEY=", "ANTHROPIC_MODEL=%m",
       "ANTHROPIC_DEFAULT_HAIKU_MODEL=%m", "ANTHROPIC_DEFAULT_SONNET_MODEL=%m",
-      "ANTHROPIC_DEFAULT_OPUS_MODEL=%m", "CLAUDE_CODE_MAX_CONTEXT_TOKENS=%c"},
+      "ANTHROPIC_DEFAULT_OPUS_MODEL=%m", "CLAUDE_CODE_MAX_CONTEXT_TOKENS=%c",
+      "CLAUDE_CODE_MAX_OUTPUT_TOKENS=%o"},
      {NULL}},
     {"codex",
      "codex",
@@ -57,6 +59,7 @@ typedef struct launch {
   const flags_t *flags;
   char key[33];              // of the server, for this agent only
   char context[24];          // tokens, of -c
+  char output[24];           // tokens: an eighth of it
   const char *const *words;  // the agent's own arguments
   size_t word_count;
   uv_loop_t loop;
@@ -124,15 +127,15 @@ static void on_signal(uv_signal_t *handle, int number) {
 // The agent
 
 static bool is_wanted(const launch_t *l, const char *pattern) {
-  return l->flags->context || !strstr(pattern, "%c");
+  return l->flags->context || (!strstr(pattern, "%c") && !strstr(pattern, "%o"));
 }
 
-// Replaces %u, %m, %k and %c.
+// Replaces %u, %m, %k, %c and %o.
 static mlx_status_t expand(const launch_t *l, const char *pattern, char **out) {
   mlx_text_t text = {0};
   for (; *pattern; ++pattern) {
     const char letter = pattern[0] == '%' ? pattern[1] : 0;
-    if (!letter || !strchr("umkc", letter)) {
+    if (!letter || !strchr("umkco", letter)) {
       mlx_text_append(&text, pattern, 1);
       continue;
     }
@@ -140,7 +143,8 @@ static mlx_status_t expand(const launch_t *l, const char *pattern, char **out) {
     mlx_text_puts(&text, letter == 'u'   ? l->url
                          : letter == 'm' ? l->model
                          : letter == 'k' ? l->key
-                                         : l->context);
+                         : letter == 'c' ? l->context
+                                         : l->output);
   }
   if (!text.data) mlx_text_puts(&text, "");
   return mlx_text_take(&text, out, NULL);
@@ -348,6 +352,7 @@ static mlx_status_t run(const mlx_command_line_t *line) {
   MLX_TRY(check_program(agent));
   launch_t l = {.agent = agent, .flags = &f, .words = words + 1, .word_count = count - 1};
   snprintf(l.context, sizeof l.context, "%lld", (long long)f.context);
+  snprintf(l.output, sizeof l.output, "%lld", (long long)(f.context < 8 ? 1 : f.context / 8));
   MLX_TRY(set_key(&l));
   MLX_TRY(run_both(&l));
   if (l.tool_signal || l.tool_exit) exit(l.tool_signal ? 128 + l.tool_signal : (int)l.tool_exit);

@@ -35,6 +35,8 @@ static const char agent[] =
     "    headers, body = {'Authorization': 'Bearer ' + os.environ['OPENAI_API_KEY']}, {'max_tokens': 4, "
     "'messages': hello}\n"
     "context = os.environ.get('CLAUDE_CODE_MAX_CONTEXT_TOKENS')\n"
+    "output = os.environ.get('CLAUDE_CODE_MAX_OUTPUT_TOKENS')\n"
+    "assert output == (context and str(int(context) // 8)), output\n"
     "for a in arguments:\n"
     "    if a.startswith('--config=model_context_window='): context = a.split('=')[2]\n"
     "headers['Content-Type'] = 'application/json'\n"

@@ -84,7 +84,7 @@ AGENTS = {
     "claude": ("@anthropic-ai/claude-code", {
         "ANTHROPIC_BASE_URL": "{url}", "ANTHROPIC_AUTH_TOKEN": "none", "ANTHROPIC_API_KEY": "", "ANTHROPIC_MODEL": "{model}",
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": "{model}", "ANTHROPIC_DEFAULT_SONNET_MODEL": "{model}", "ANTHROPIC_DEFAULT_OPUS_MODEL": "{model}",
-        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": "65536"},
+        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": "65536", "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "8192"},
         {}, [["claude", "-p", PROMPT]]),
     "codex": ("@openai/codex", {}, {".codex/config.toml": CODEX, "notes.py": NOTES}, [["codex", "exec", "--skip-git-repo-check", PROMPT]]),
     "aider": ("aider-chat", {"OPENAI_API_BASE": "{url}/v1", "OPENAI_API_KEY": "none"}, {},
