@@ -25,9 +25,9 @@ typedef struct flags {
 } flags_t;
 
 // What an agent needs: "%u" is the server's address, "%m" the model's name, "%k" the key of the server, "%c"
-// the context length, "%o" the longest answer; without -c, what has one of these two is left out. An agent that
-// does not know the length shortens a conversation too late. Claude Code keeps its longest answer free, 32,000
-// tokens unless it is told, and refuses to begin if nothing is left.
+// the context length, "%o" the longest answer; without -c, what has one of these two is left out. An agent
+// that does not know the length shortens a conversation too late. Claude Code keeps its longest answer free,
+// 32,000 tokens unless it is told, and refuses to begin if nothing is left.
 typedef struct agent {
   const char *name, *program;
   const char *variables[MAX_VARIABLES];  // "NAME=VALUE"; NULL ends them
