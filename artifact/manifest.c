@@ -89,8 +89,12 @@ static void put_embedding(mlx_json_writer_t *json, const mlx_manifest_embedding_
     mlx_json_put_bool(json, "typed", e->typed);
   }
   if (e->headless) mlx_json_put_bool(json, "headless", true);
-  mlx_json_put_text(json, "query", e->query);
-  mlx_json_put_text(json, "document", e->document);
+  if (e->similarity[0]) mlx_json_put_text(json, "similarity", e->similarity);
+  if (e->default_prompt[0]) mlx_json_put_text(json, "default_prompt", e->default_prompt);
+  mlx_json_begin_object(json, "prompts", MLX_JSON_ONE_LINE);
+  for (size_t i = 0; i < e->prompt_count; ++i)
+    mlx_json_put_text(json, e->prompts[i].name, e->prompts[i].text);
+  mlx_json_end(json);
   mlx_json_end(json);
 }
 
@@ -504,14 +508,58 @@ static mlx_status_t read_format(const mlx_json_t *json, mlx_manifest_t *m) {
       &origin);
 }
 
-// A prompt may have line breaks. It is not printed.
-static mlx_status_t read_prompt(const mlx_json_t *json, yyjson_val *object, const char *key,
-                                char out[MLX_MAX_PROMPT]) {
-  const char *value;
-  MLX_TRY(mlx_json_string(json, object, key, &value));
-  if (strlen(value) >= MLX_MAX_PROMPT) return mlx_json_error(json, key, "is too long");
-  snprintf(out, MLX_MAX_PROMPT, "%s", value);
+// A prompt may have line breaks. It is not printed; names are.
+static mlx_status_t add_prompt(const mlx_json_t *json, const char *name, const char *text,
+                               mlx_manifest_embedding_t *e) {
+  mlx_manifest_prompt_t *prompt = &e->prompts[e->prompt_count];
+  if (e->prompt_count == MLX_MANIFEST_PROMPTS) return mlx_json_error(json, "prompts", "has too many prompts");
+  if (!text || strlen(text) >= sizeof prompt->text || strlen(name) >= sizeof prompt->name)
+    return mlx_json_error(json, "prompts", "has a prompt that is too long, or not a string");
+  snprintf(prompt->name, sizeof prompt->name, "%s", name);
+  snprintf(prompt->text, sizeof prompt->text, "%s", text);
+  ++e->prompt_count;
   return NULL;
+}
+
+// Older manifests have two prompts.
+static mlx_status_t read_prompts(const mlx_json_t *json, yyjson_val *object, mlx_manifest_embedding_t *e) {
+  static const char *const old_names[] = {"query", "document"};
+  yyjson_val *name, *text, *prompts = mlx_json_find(object, "prompts");
+  size_t index, count;
+  for (size_t i = 0; i < 2 && !prompts; ++i) {
+    const char *value;
+    MLX_TRY(mlx_json_string(json, object, old_names[i], &value));
+    if (*value) MLX_TRY(add_prompt(json, old_names[i], value, e));
+  }
+  if (prompts && !yyjson_is_obj(prompts)) return mlx_json_error(json, "prompts", "is not an object");
+  yyjson_obj_foreach(prompts, index, count, name, text) {
+    MLX_TRY(add_prompt(json, yyjson_get_str(name), yyjson_get_str(text), e));
+  }
+  MLX_TRY(read_text_or(json, object, "default_prompt", "", e->default_prompt, sizeof e->default_prompt));
+  if (e->default_prompt[0] && !mlx_manifest_prompt(e, e->default_prompt))
+    return mlx_json_error(json, "default_prompt", "is not the name of a prompt");
+  return NULL;
+}
+
+static const char *find_prompt(const mlx_manifest_embedding_t *e, const char *name) {
+  for (size_t i = 0; i < e->prompt_count; ++i)
+    if (!strcmp(e->prompts[i].name, name)) return e->prompts[i].text;
+  return NULL;
+}
+
+const char *mlx_manifest_prompt(const mlx_manifest_embedding_t *e, const char *name) {
+  const char *found = find_prompt(e, name);
+  if (!found && !strcmp(name, "document")) found = find_prompt(e, "passage");
+  if (!found && !strcmp(name, "document")) found = find_prompt(e, "corpus");
+  return found;
+}
+
+static mlx_status_t read_similarity(const mlx_json_t *json, yyjson_val *object, mlx_manifest_embedding_t *e) {
+  static const char *const names[] = {"", "cosine", "dot", "euclidean", "manhattan"};
+  MLX_TRY(read_text_or(json, object, "similarity", "", e->similarity, sizeof e->similarity));
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i)
+    if (!strcmp(e->similarity, names[i])) return NULL;
+  return mlx_json_error(json, "similarity", "is not cosine, dot, euclidean or manhattan");
 }
 
 static mlx_status_t read_embedding(const mlx_json_t *json, yyjson_val *object, mlx_manifest_embedding_t *e) {
@@ -529,8 +577,8 @@ static mlx_status_t read_embedding(const mlx_json_t *json, yyjson_val *object, m
     MLX_TRY(read_bool(json, object, "typed", &e->typed));
   }
   if (mlx_json_find(object, "headless")) MLX_TRY(read_bool(json, object, "headless", &e->headless));
-  MLX_TRY(read_prompt(json, object, "query", e->query));
-  return read_prompt(json, object, "document", e->document);
+  MLX_TRY(read_similarity(json, object, e));
+  return read_prompts(json, object, e);
 }
 
 static mlx_status_t read_fields(const mlx_json_t *json, mlx_manifest_t *m) {

@@ -103,7 +103,14 @@ typedef struct mlx_variant {
                         // layer that sees the most. Without window pages, in all layers. 0: a layer sees all
 } mlx_variant_t;
 
-#define MLX_MAX_PROMPT 1024  // bytes of a prompt, with its NUL
+#define MLX_MAX_PROMPT 1024     // bytes of a prompt, with its NUL
+#define MLX_MAX_PROMPT_NAME 64  // bytes of its name, with its NUL
+#define MLX_MANIFEST_PROMPTS 32
+
+// A text that an embedding model puts before another text.
+typedef struct mlx_manifest_prompt {
+  char name[MLX_MAX_PROMPT_NAME], text[MLX_MAX_PROMPT];  // |text| may be empty
+} mlx_manifest_prompt_t;
 
 // How an embedding model makes vectors of texts.
 typedef struct mlx_manifest_embedding {
@@ -114,8 +121,15 @@ typedef struct mlx_manifest_embedding {
   bool sigmoid;     // a score is the sigmoid of what the module computes
   bool typed;       // the second text of a pair has token type 1: IDs after the vocabulary (layout.h)
   bool headless;    // a decoder without an LM head: it generates no tokens either
-  char query[MLX_MAX_PROMPT], document[MLX_MAX_PROMPT];  // put before a text; may be empty
+  mlx_manifest_prompt_t prompts[MLX_MANIFEST_PROMPTS];
+  size_t prompt_count;
+  char default_prompt[MLX_MAX_PROMPT_NAME];  // a name of |prompts|: used if none is chosen; empty: none
+  char similarity[12];  // how vectors are compared: "cosine", "dot", "euclidean", "manhattan"; empty: cosine
 } mlx_manifest_embedding_t;
+
+// The prompt |name|, else of "query" and "document" the one that stands for it ("passage", "corpus"). NULL if
+// there is none.
+const char *mlx_manifest_prompt(const mlx_manifest_embedding_t *embedding, const char *name);
 
 typedef struct mlx_manifest {
   int64_t contract;

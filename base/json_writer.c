@@ -13,11 +13,11 @@ static void begin_value(mlx_json_writer_t *w, const char *key, size_t key_length
   if (w->depth) {
     if (w->levels[w->depth - 1].has_members) mlx_text_puts(w->out, layout == MLX_JSON_ONE_LINE ? ", " : ",");
     w->levels[w->depth - 1].has_members = true;
-    if (layout == MLX_JSON_LINES) put_break(w);
+    if (layout == MLX_JSON_LINES || layout == MLX_JSON_ROWS) put_break(w);
   }
   if (key) {
     mlx_text_json_string(w->out, key, key_length);
-    mlx_text_puts(w->out, layout == MLX_JSON_COMPACT ? ":" : ": ");
+    mlx_text_puts(w->out, layout == MLX_JSON_COMPACT || layout == MLX_JSON_ROWS ? ":" : ": ");
   }
 }
 
@@ -60,6 +60,10 @@ void mlx_json_end(mlx_json_writer_t *w) {
   --w->depth;
   if (w->levels[w->depth].layout == MLX_JSON_LINES && w->levels[w->depth].has_members) put_break(w);
   mlx_text_append(w->out, &w->levels[w->depth].close, 1);
+}
+
+void mlx_json_set_layout(mlx_json_writer_t *w, mlx_json_layout_t layout) {
+  if (w->depth) w->levels[w->depth - 1].layout = (uint8_t)layout;
 }
 
 void mlx_json_put_bytes(mlx_json_writer_t *w, const char *key, const char *bytes, size_t length) {

@@ -21,6 +21,7 @@ typedef enum mlx_json_layout {
   MLX_JSON_LINES,     // each member on a line of its own
   MLX_JSON_ONE_LINE,  // all members on one line
   MLX_JSON_COMPACT,   // all members on one line, without spaces
+  MLX_JSON_ROWS,  // each member on a line of its own, without other spaces; the end on the last one's line
 } mlx_json_layout_t;
 
 typedef struct mlx_json_writer {
@@ -36,6 +37,8 @@ typedef struct mlx_json_writer {
 void mlx_json_begin_object(mlx_json_writer_t *writer, const char *key, mlx_json_layout_t layout);
 void mlx_json_begin_list(mlx_json_writer_t *writer, const char *key, mlx_json_layout_t layout);
 void mlx_json_end(mlx_json_writer_t *writer);  // of the innermost object or list
+// The layout of the next members of the innermost object or list.
+void mlx_json_set_layout(mlx_json_writer_t *writer, mlx_json_layout_t layout);
 
 void mlx_json_put_text(mlx_json_writer_t *writer, const char *key, const char *value);  // NULL: null
 void mlx_json_put_bytes(mlx_json_writer_t *writer, const char *key, const char *bytes, size_t length);

@@ -40,6 +40,19 @@ static void measure(mlx_meter_t *meter, uint64_t done, double elapsed) {
   meter->last = done;
 }
 
+static void report_bytes(const mlx_meter_t *meter, uint64_t done, mlx_left_text_t left) {
+  mlx_report_progress(meter->report, "%s: %s of %s, %s/s%s", meter->title, mlx_bytes_show(done).text,
+                      mlx_bytes_show(meter->total).text, mlx_bytes_show((uint64_t)meter->speed).text,
+                      left.text);
+}
+
+static void report_end(const mlx_meter_t *meter, uint64_t done) {
+  if (meter->unit)
+    mlx_report_progress(meter->report, "%s: %llu %s", meter->title, (unsigned long long)done, meter->unit);
+  else
+    mlx_report_progress(meter->report, "%s: %s", meter->title, mlx_bytes_show(done).text);
+}
+
 void mlx_meter_show(mlx_meter_t *meter, uint64_t done) {
   const double now = mlx_seconds(), elapsed = now - meter->when;
   // After a report, the end is reported too, however soon it comes.
@@ -52,13 +65,15 @@ void mlx_meter_show(mlx_meter_t *meter, uint64_t done) {
     meter->last = done;
   meter->when = now;
   if (!meter->total || done >= meter->total) {
-    mlx_report_progress(meter->report, "%s: %s", meter->title, mlx_bytes_show(done).text);
+    report_end(meter, done);
     return;
   }
   const double seconds = meter->speed > 0 ? (double)(meter->total - done) / meter->speed : 0;
-  mlx_report_progress(meter->report, "%s: %s of %s, %s/s%s", meter->title, mlx_bytes_show(done).text,
-                      mlx_bytes_show(meter->total).text, mlx_bytes_show((uint64_t)meter->speed).text,
-                      mlx_left_show(seconds).text);
+  if (!meter->unit)
+    report_bytes(meter, done, mlx_left_show(seconds));
+  else
+    mlx_report_progress(meter->report, "%s: %llu of %llu %s%s", meter->title, (unsigned long long)done,
+                        (unsigned long long)meter->total, meter->unit, mlx_left_show(seconds).text);
 }
 
 void mlx_meter_end(mlx_meter_t *meter) { mlx_report_done(meter->report); }

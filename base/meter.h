@@ -1,4 +1,5 @@
-// Meter: reports the progress of work on bytes: how many are done, how fast, and how long the rest takes.
+// Meter: reports the progress of work on bytes or things: how many are done, how fast, and how long the rest
+// takes.
 #ifndef MLXCEL_BASE_METER_H_
 #define MLXCEL_BASE_METER_H_
 
@@ -25,17 +26,18 @@ mlx_left_text_t mlx_left_show(double seconds);
 typedef struct mlx_meter {
   const mlx_report_t *report;  // may be NULL
   const char *title;           // "pulling org/name"
-  uint64_t total;              // bytes; 0 if unknown
+  uint64_t total;              // bytes or things; 0 if unknown
+  const char *unit;            // what is counted: "tokens"; NULL, as after mlx_meter_begin: bytes
   // Private:
   double start, when;  // times in seconds: of the start and of the last report
-  uint64_t last;       // bytes at the last report
-  double speed;        // bytes per second, smoothed
+  uint64_t last;       // bytes or things at the last report
+  double speed;        // of them per second, smoothed
 } mlx_meter_t;
 
 void mlx_meter_begin(mlx_meter_t *meter, const mlx_report_t *report, const char *title, uint64_t total);
-// Reports "TITLE: 1.2 GB of 4.6 GB, 310.0 MB/s, 11 s left", at most ten times per second and not in the first
-// 0.3 seconds, so that short work shows nothing. If something was reported, the end is too. |done| may
-// decrease.
+// Reports "TITLE: 1.2 GB of 4.6 GB, 310.0 MB/s, 11 s left" or "TITLE: 12 of 40 UNIT, 3 s left", at most ten
+// times per second and not in the first 0.3 seconds, so that short work shows nothing. If something was
+// reported, the end is too. |done| may decrease.
 void mlx_meter_show(mlx_meter_t *meter, uint64_t done);
 void mlx_meter_end(mlx_meter_t *meter);  // clears the progress line
 

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/leftover.h"
 #include "base/memory.h"
+#include "base/meter.h"
 #include "cli/bandwidth.h"
 #include "cli/bench_parallel.h"
 #include "cli/bench_print.h"
@@ -324,14 +325,18 @@ static int64_t peak_memory(void) {
 }
 
 static mlx_status_t measure(bench_t *bench, const mlx_bench_test_t *test, mlx_bench_result_t *out) {
+  const double start = mlx_seconds();
   out->test = *test;
   mlx_report_progress(mlx_terminal_report(), "%s: warming up", test->name);
   mlx_status_t status = run_once(bench, test, 0, out);
   out->pause_seconds = 0;  // of the warm-up
-  for (int64_t i = 0; i < bench->run.repetitions && !status; ++i) {
-    mlx_report_progress(mlx_terminal_report(), "%s: run %lld of %lld", test->name, (long long)i + 1,
-                        (long long)bench->run.repetitions);
+  const int64_t count = bench->run.repetitions;
+  double taken = mlx_seconds() - start;  // by one run
+  for (int64_t i = 0; i < count && !status; ++i) {
+    mlx_report_progress(mlx_terminal_report(), "%s: run %lld of %lld%s", test->name, (long long)i + 1,
+                        (long long)count, mlx_left_show(taken * (double)(count - i)).text);
     status = run_once(bench, test, i, out);
+    taken = (mlx_seconds() - start) / ((double)i + 2);
   }
   mlx_report_done(mlx_terminal_report());
   if (!status) summarize(bench, out);

@@ -12,6 +12,7 @@
 #include "base/json_writer.h"
 #include "base/leftover.h"
 #include "base/memory.h"
+#include "base/meter.h"
 #include "base/text.h"
 #include "cli/open.h"
 #include "cli/parse.h"
@@ -44,7 +45,7 @@ typedef struct eval {
   double *divergence;            // [count]
   size_t count, same_top_token;  // scored tokens; those where model and reference agree on the best token
   size_t rows;                   // tokens whose log-probabilities were saved or compared
-  double seconds;                // of reading and scoring all chunks
+  double start, seconds;         // of reading and scoring all chunks: when, and how long
 } eval_t;
 
 // ----------------------------------------------------------------------------------------------------------
@@ -170,8 +171,10 @@ static void on_chunk(void *user, size_t index) {
   eval_t *e = user;
   const size_t scored = mlx_logprobs_scored_tokens(&e->shape);
   for (size_t i = 0; i < scored; ++i) e->nll[e->count++] = -(double)e->logprobs[index * scored + i];
-  mlx_report_progress(mlx_terminal_report(), "chunk %zu of %lld: perplexity %.4f", index + 1,
-                      (long long)e->shape.chunks, exp(summarize(e->nll, e->count).mean));
+  const double done = (double)index + 1, left = (double)e->shape.chunks - done;
+  mlx_report_progress(mlx_terminal_report(), "chunk %zu of %lld: perplexity %.4f%s", index + 1,
+                      (long long)e->shape.chunks, exp(summarize(e->nll, e->count).mean),
+                      mlx_left_show((mlx_seconds() - e->start) * left / done).text);
 }
 
 // Reads the scored tokens of all chunks one by one.
@@ -206,9 +209,9 @@ static mlx_status_t measure(eval_t *e) {
                              .on_logits = needs_logits(e) ? on_logits : NULL,
                              .on_text = on_chunk,
                              .user = e};
-  const double start = mlx_seconds();
+  e->start = mlx_seconds();
   MLX_TRY(e->decode_path ? decode_chunks(e) : mlx_session_score_texts(e->session, &texts));
-  e->seconds = mlx_seconds() - start;
+  e->seconds = mlx_seconds() - e->start;
   mlx_report_done(mlx_terminal_report());
   return NULL;
 }

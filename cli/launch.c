@@ -14,7 +14,7 @@
 
 #define MAX_WORDS 64
 #define MAX_ARGUMENTS (MAX_WORDS + 16)
-#define MAX_VARIABLES 8
+#define MAX_VARIABLES 10
 #define READY "listening on "
 #define KEY "MLXCEL_API_KEY"  // `mlxcel serve` reads it
 
@@ -24,7 +24,10 @@ typedef struct flags {
   bool quiet;
 } flags_t;
 
-// What an agent needs: "%u" is the server's address, "%m" the model's name, "%k" the key of the server.
+// What an agent needs: "%u" is the server's address, "%m" the model's name, "%k" the key of the server, "%c"
+// the context length, "%o" the longest answer; without -c, what has one of these two is left out. An agent
+// that does not know the length shortens a conversation too late. Claude Code keeps its longest answer free,
+// 32,000 tokens unless it is told, and refuses to begin if nothing is left.
 typedef struct agent {
   const char *name, *program;
   const char *variables[MAX_VARIABLES];  // "NAME=VALUE"; NULL ends them
@@ -36,14 +39,15 @@ static const agent_t agents[] = {
      "claude",
      {"ANTHROPIC_BASE_URL=%u", "ANTHROPIC_AUTH_TOKEN=%k", "ANTHROPIC_API_KEY=", "ANTHROPIC_MODEL=%m",
       "ANTHROPIC_DEFAULT_HAIKU_MODEL=%m", "ANTHROPIC_DEFAULT_SONNET_MODEL=%m",
-      "ANTHROPIC_DEFAULT_OPUS_MODEL=%m"},
+      "ANTHROPIC_DEFAULT_OPUS_MODEL=%m", "CLAUDE_CODE_MAX_CONTEXT_TOKENS=%c",
+      "CLAUDE_CODE_MAX_OUTPUT_TOKENS=%o"},
      {NULL}},
     {"codex",
      "codex",
      {NULL},
      {"-c", "model_provider=\"mlxcel\"", "-c", "model_providers.mlxcel.name=\"mlxcel\"", "-c",
       "model_providers.mlxcel.base_url=\"%u/v1\"", "-c", "model_providers.mlxcel.wire_api=\"responses\"",
-      "-c", "model_providers.mlxcel.env_key=\"" KEY "\"", "-m", "%m"}},
+      "-c", "model_providers.mlxcel.env_key=\"" KEY "\"", "--config=model_context_window=%c", "-m", "%m"}},
     {"aider", "aider", {"OPENAI_API_BASE=%u/v1", "OPENAI_API_KEY=%k"}, {"--model", "openai/%m"}},
 };
 
@@ -54,6 +58,8 @@ typedef struct launch {
   const agent_t *agent;
   const flags_t *flags;
   char key[33];              // of the server, for this agent only
+  char context[24];          // tokens, of -c
+  char output[24];           // tokens: an eighth of it
   const char *const *words;  // the agent's own arguments
   size_t word_count;
   uv_loop_t loop;
@@ -120,14 +126,25 @@ static void on_signal(uv_signal_t *handle, int number) {
 // ----------------------------------------------------------------------------------------------------------
 // The agent
 
-// Replaces %u, %m and %k.
+static bool is_wanted(const launch_t *l, const char *pattern) {
+  return l->flags->context || (!strstr(pattern, "%c") && !strstr(pattern, "%o"));
+}
+
+// Replaces %u, %m, %k, %c and %o.
 static mlx_status_t expand(const launch_t *l, const char *pattern, char **out) {
   mlx_text_t text = {0};
   for (; *pattern; ++pattern) {
-    if (pattern[0] == '%' && pattern[1] && strchr("umk", pattern[1]))
-      mlx_text_puts(&text, *++pattern == 'u' ? l->url : *pattern == 'm' ? l->model : l->key);
-    else
+    const char letter = pattern[0] == '%' ? pattern[1] : 0;
+    if (!letter || !strchr("umkco", letter)) {
       mlx_text_append(&text, pattern, 1);
+      continue;
+    }
+    ++pattern;
+    mlx_text_puts(&text, letter == 'u'   ? l->url
+                         : letter == 'm' ? l->model
+                         : letter == 'k' ? l->key
+                         : letter == 'c' ? l->context
+                                         : l->output);
   }
   if (!text.data) mlx_text_puts(&text, "");
   return mlx_text_take(&text, out, NULL);
@@ -136,6 +153,7 @@ static mlx_status_t expand(const launch_t *l, const char *pattern, char **out) {
 static mlx_status_t set_variables(const launch_t *l) {
   for (const char *const *pattern = l->agent->variables; *pattern; ++pattern) {
     char *text;
+    if (!is_wanted(l, *pattern)) continue;
     MLX_TRY(expand(l, *pattern, &text));
     char *equals = strchr(text, '=');
     *equals = 0;
@@ -173,6 +191,7 @@ static mlx_status_t start_tool(launch_t *l) {
   mlx_status_t status = set_variables(l);
   arguments[used++] = (char *)(uintptr_t)l->agent->program;
   for (const char *const *pattern = l->agent->arguments; *pattern && !status; ++pattern) {
+    if (!is_wanted(l, *pattern)) continue;
     status = expand(l, *pattern, &made[count]);
     arguments[used++] = made[count++];
   }
@@ -222,14 +241,13 @@ static void on_notes(uv_stream_t *stream, ssize_t length, const uv_buf_t *bytes)
 
 // Its own session: a Ctrl-C at the terminal does not reach it.
 static mlx_status_t start_server(launch_t *l) {
-  char path[4096], context[24];
+  char path[4096];
   size_t size = sizeof path;
   const int error = uv_exepath(path, &size);
   if (error) return mlx_error(MLX_IO, "cannot find the program of mlxcel: %s", uv_strerror(error));
-  snprintf(context, sizeof context, "%lld", (long long)l->flags->context);
   char *arguments[] = {
-      path,     "serve", "--no-config", "-m",    (char *)(uintptr_t)l->flags->model, "--host", "127.0.0.1",
-      "--port", "0",     "-c",          context, l->flags->quiet ? "--quiet" : NULL, NULL};
+      path,     "serve", "--no-config", "-m",       (char *)(uintptr_t)l->flags->model, "--host", "127.0.0.1",
+      "--port", "0",     "-c",          l->context, l->flags->quiet ? "--quiet" : NULL, NULL};
   uv_pipe_init(&l->loop, &l->out, 0);
   uv_pipe_init(&l->loop, &l->err, 0);
   l->out.data = l->err.data = l;
@@ -333,6 +351,8 @@ static mlx_status_t run(const mlx_command_line_t *line) {
                            agent->name);
   MLX_TRY(check_program(agent));
   launch_t l = {.agent = agent, .flags = &f, .words = words + 1, .word_count = count - 1};
+  snprintf(l.context, sizeof l.context, "%lld", (long long)f.context);
+  snprintf(l.output, sizeof l.output, "%lld", (long long)(f.context < 8 ? 1 : f.context / 8));
   MLX_TRY(set_key(&l));
   MLX_TRY(run_both(&l));
   if (l.tool_signal || l.tool_exit) exit(l.tool_signal ? 128 + l.tool_signal : (int)l.tool_exit);

@@ -3,22 +3,21 @@
 
 #include <stdbool.h>
 
-#include "base/clock.h"
+#include "base/meter.h"
 #include "cli/terminal.h"
 
-#define SILENT_SECONDS 1.0  // a prompt that is read faster shows nothing
-
 void mlx_cli_show_prompt(void *user, size_t done, size_t total) {
-  static double start;
-  static bool reading, shown;
+  static mlx_meter_t meter;
+  static bool reading;
   (void)user;
-  if (!reading) start = mlx_seconds();
-  reading = done < total;
-  if (reading && mlx_seconds() - start >= SILENT_SECONDS) {
-    mlx_report_progress(mlx_terminal_report(), "reading the prompt: %zu of %zu tokens", done, total);
-    shown = true;
+  if (!reading) {
+    mlx_meter_begin(&meter, mlx_terminal_report(), "reading the prompt", total);
+    meter.unit = "tokens";
+    meter.last = done;  // an earlier turn may have read these
   }
-  if (reading || !shown) return;
-  mlx_report_done(mlx_terminal_report());
-  shown = false;
+  reading = done < total;
+  if (reading)
+    mlx_meter_show(&meter, done);
+  else if (meter.when > meter.start)  // a short prompt shows nothing
+    mlx_meter_end(&meter);
 }

@@ -5,6 +5,7 @@
 
 #include "base/json_writer.h"
 #include "base/memory.h"
+#include "base/meter.h"
 #include "cli/interrupt.h"
 #include "cli/open.h"
 #include "cli/parse.h"
@@ -16,7 +17,7 @@
 typedef struct flags {
   mlx_open_flags_t open;
   const char *file, *format, *output;
-  bool raw, quiet;
+  bool jsonl, raw, quiet;
   int64_t top;  // 0: all
 } flags_t;
 
@@ -31,6 +32,7 @@ typedef struct rerank {
   mlx_engine_t *engine;
   mlx_text_list_t documents;
   ranked_t *order;  // [documents.count] owned, best first
+  mlx_meter_t meter;
 } rerank_t;
 
 static mlx_status_t read_documents(rerank_t *r, const char **words, size_t count) {
@@ -43,7 +45,7 @@ static mlx_status_t read_documents(rerank_t *r, const char **words, size_t count
     return mlx_error(MLX_USAGE, "the documents are given twice: as words and with --file");
   for (size_t i = 1; i < count; ++i)
     MLX_TRY(mlx_text_list_add(&r->documents, NULL, words[i], strlen(words[i])));
-  if (count == 1) MLX_TRY(mlx_text_list_read(&r->documents, f->file));
+  if (count == 1) MLX_TRY(mlx_text_list_read(&r->documents, f->file, f->jsonl));
   return r->documents.count ? NULL : mlx_error(MLX_USAGE, "there is no document to rank");
 }
 
@@ -51,9 +53,8 @@ static mlx_status_t read_documents(rerank_t *r, const char **words, size_t count
 // Scores
 
 static bool show_progress(void *user, size_t done) {
-  const rerank_t *r = user;
-  if (r->documents.count > 64)
-    mlx_report_progress(mlx_terminal_report(), "%zu of %zu documents", done, r->documents.count);
+  rerank_t *r = user;
+  mlx_meter_show(&r->meter, done);
   return !mlx_interrupt_requested();
 }
 
@@ -91,8 +92,10 @@ static mlx_status_t compute(rerank_t *r) {
                                  .second_length = document->length};
   }
   mlx_interrupt_watch();
+  mlx_meter_begin(&r->meter, mlx_terminal_report(), "ranking", count);
+  r->meter.unit = "documents";
   if (!status) status = mlx_engine_classify(r->engine, pairs, count, true, logits, show_progress, r);
-  mlx_report_done(mlx_terminal_report());
+  mlx_meter_end(&r->meter);
   if (!status) status = fill_order(r, logits);
   mlx_free(pairs);
   mlx_free(logits);
@@ -181,8 +184,8 @@ static void initialize(void *options) {
 // clang-format off
 static const mlx_flag_t flags[] = {
     MLX_MODEL_FLAG(flags_t, open.model),
-    MLX_FILE_FLAG(flags_t, file,
-                  "documents: one per line, or with .jsonl objects with \"text\" and \"id\"; -: stdin"),
+    MLX_FILE_FLAG(flags_t, file, "documents: one per line, or with .jsonl as with --jsonl; -: stdin"),
+    MLX_SWITCH_FLAG(flags_t, jsonl, "--jsonl", "each line is a JSON string, or an object with \"text\" and \"id\""),
     MLX_INT_FLAG(flags_t, top, "--top", "N", "print the best N documents (default: all)", 1, 1 << 30),
     MLX_TEXT_FLAG(flags_t, format, "--format", "table|json", "output format (default: table)"),
     MLX_TEXT_FLAG(flags_t, output, "-o, --output", "OUT", "write to a file (default: stdout)"),

@@ -9,7 +9,8 @@
 
 static bool is_control(uint32_t code) { return code < 0x20 || code == 0x7f; }
 
-int mlx_cell_columns(const char *text) {
+// Terminal columns of |text|. A wide character takes two, a combining one none.
+static int columns_of(const char *text) {
   const size_t length = strlen(text);
   int columns = 0;
   for (size_t at = 0, size; at < length; at += size) {
@@ -20,12 +21,12 @@ int mlx_cell_columns(const char *text) {
 }
 
 void mlx_cell_widen(const char *text, int *inout_width) {
-  const int columns = mlx_cell_columns(text);
+  const int columns = columns_of(text);
   if (columns > *inout_width) *inout_width = columns;
 }
 
 void mlx_cell_put(mlx_text_t *out, const char *text, int width, bool right, char forbidden) {
-  const int columns = mlx_cell_columns(text), pad = columns < width ? width - columns : 0;
+  const int columns = columns_of(text), pad = columns < width ? width - columns : 0;
   mlx_text_printf(out, "%*s", right ? pad : 0, "");
   for (; *text; ++text) {
     const bool bad = is_control((unsigned char)*text) || (forbidden && *text == forbidden);

@@ -4,8 +4,6 @@
 
 #include "base/text.h"
 
-// Terminal columns of |text|. A wide character takes two, a combining one none.
-int mlx_cell_columns(const char *text);
 // Sets *|inout_width| to the columns of |text| if they are more.
 void mlx_cell_widen(const char *text, int *inout_width);
 // Appends |text| and spaces up to |width| columns, before it if |right|. Control characters and |forbidden|

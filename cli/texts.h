@@ -2,6 +2,7 @@
 #ifndef MLXCEL_CLI_TEXTS_H_
 #define MLXCEL_CLI_TEXTS_H_
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -20,9 +21,10 @@ typedef struct mlx_text_list {
 
 mlx_status_t mlx_text_list_add(mlx_text_list_t *list, const char *id, const char *content,
                                size_t length) MLX_MUST_USE;
-// Adds the lines of the file |path|; of stdin if it is NULL or "-". Empty lines are skipped. A line of a file
-// whose name ends with .jsonl is an object with "text" or "input" and perhaps an "id".
-mlx_status_t mlx_text_list_read(mlx_text_list_t *list, const char *path) MLX_MUST_USE;
+// Adds the lines of the file |path|; of stdin if it is NULL or "-". Empty lines are skipped. With |is_json|,
+// and in a file whose name ends with .jsonl, a line is a JSON string, or an object with "text" or "input" and
+// perhaps an "id".
+mlx_status_t mlx_text_list_read(mlx_text_list_t *list, const char *path, bool is_json) MLX_MUST_USE;
 void mlx_text_list_clear(mlx_text_list_t *list);
 
 // Writes |out| to the file |path|, or to stdout if it is NULL. Releases it.

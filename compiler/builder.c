@@ -254,13 +254,28 @@ void mlx_builder_begin(mlx_builder_t *b, const char *name, const char *comment) 
   }
 }
 
+static bool has_runtime_size(mlx_built_t value) { return value.rank && value.dims[0] == MLX_DIM_RUNTIME; }
+
+// Of MLX_DIM_RUNTIME.
+static void read_size(mlx_builder_t *b, mlx_built_t argument) {
+  char name[128];
+  if (!argument.id || !has_runtime_size(argument)) return;
+  snprintf(name, sizeof name, "%.100s_size", mlx_builder_name(b, argument));
+  mlx_text_printf(&b->body, "    %%%s_dim = arith.constant 0 : index\n", mlx_builder_name(b, argument));
+  const mlx_built_t size = mlx_builder_exact_value(b, name, mlx_scalar_type(MLX_I32));
+  mlx_text_printf(&b->body, "    %%%s = tensor.dim %%%s, %%%s_dim : %s\n", name,
+                  mlx_builder_name(b, argument), mlx_builder_name(b, argument),
+                  mlx_type_text(mlx_type_of(argument)).chars);
+  if (size.id) b->values[argument.id - 1].size = size.id;
+}
+
 mlx_built_t mlx_builder_put_argument(mlx_builder_t *b, const char *name, mlx_type_t type,
                                      const char *attributes) {
   mlx_built_t value = mlx_builder_new_value(b, name, type);
   if (!value.id) return value;
   mlx_text_printf(&b->arguments, "%s\n      %%%s: %s%s", b->arguments.length ? "," : "",
                   mlx_builder_name(b, value), mlx_type_text(type).chars, attributes);
-  mlx_builder_read_size(b, value);
+  read_size(b, value);
   return value;
 }
 
@@ -397,20 +412,6 @@ mlx_built_t mlx_builder_emit(mlx_builder_t *b, const char *name, mlx_type_t type
 
 // ----------------------------------------------------------------------------------------------------------
 // Sizes that are known at run time
-
-static bool has_runtime_size(mlx_built_t value) { return value.rank && value.dims[0] == MLX_DIM_RUNTIME; }
-
-void mlx_builder_read_size(mlx_builder_t *b, mlx_built_t argument) {
-  char name[128];
-  if (!argument.id || !has_runtime_size(argument)) return;
-  snprintf(name, sizeof name, "%.100s_size", mlx_builder_name(b, argument));
-  mlx_text_printf(&b->body, "    %%%s_dim = arith.constant 0 : index\n", mlx_builder_name(b, argument));
-  const mlx_built_t size = mlx_builder_exact_value(b, name, mlx_scalar_type(MLX_I32));
-  mlx_text_printf(&b->body, "    %%%s = tensor.dim %%%s, %%%s_dim : %s\n", name,
-                  mlx_builder_name(b, argument), mlx_builder_name(b, argument),
-                  mlx_type_text(mlx_type_of(argument)).chars);
-  if (size.id) b->values[argument.id - 1].size = size.id;
-}
 
 void mlx_builder_copy_size(mlx_builder_t *b, mlx_built_t value, mlx_built_t like) {
   if (value.id && like.id && has_runtime_size(value))

@@ -53,7 +53,6 @@ mlx_built_t mlx_builder_new_value(mlx_builder_t *b, const char *name, mlx_type_t
 mlx_built_t mlx_builder_exact_value(mlx_builder_t *b, const char *name, mlx_type_t type);
 // Declares a global, or an in-place argument of the function being built. NULL after an error.
 mlx_global_t *mlx_builder_add_global(mlx_builder_t *b, const char *name, mlx_type_t type, bool is_state);
-void mlx_builder_read_size(mlx_builder_t *b, mlx_built_t argument);  // of MLX_DIM_RUNTIME
 // Gives |value|, whose first dimension may be MLX_DIM_RUNTIME, the size of |like|.
 void mlx_builder_copy_size(mlx_builder_t *b, mlx_built_t value, mlx_built_t like);
 typedef struct mlx_builder_size_text {

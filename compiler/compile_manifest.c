@@ -87,10 +87,22 @@ static int64_t count_parameters(const mlx_model_t *model) {
   return total;
 }
 
+static void describe_prompts(const mlx_sentence_t *sentence, mlx_manifest_embedding_t *out) {
+  _Static_assert(MLX_SENTENCE_PROMPTS <= MLX_MANIFEST_PROMPTS && MLX_SENTENCE_PROMPT <= MLX_MAX_PROMPT &&
+                     MLX_SENTENCE_NAME <= MLX_MAX_PROMPT_NAME,
+                 "prompts fit into the manifest");
+  for (size_t i = 0; i < sentence->prompt_count; ++i) {
+    mlx_manifest_prompt_t *prompt = &out->prompts[out->prompt_count++];
+    memcpy(prompt->name, sentence->prompts[i].name, sizeof sentence->prompts[i].name);
+    memcpy(prompt->text, sentence->prompts[i].text, sizeof sentence->prompts[i].text);
+  }
+  memcpy(out->default_prompt, sentence->default_prompt, sizeof sentence->default_prompt);
+  memcpy(out->similarity, sentence->similarity, sizeof out->similarity);
+}
+
 static mlx_status_t describe_embedding(const mlx_model_t *model, mlx_manifest_embedding_t *out) {
   mlx_sentence_t sentence;
   mlx_classifier_t classifier;
-  _Static_assert(sizeof out->query == sizeof sentence.query, "a prompt fits into the manifest");
   MLX_TRY(mlx_sentence_read(model->source, &sentence));
   MLX_TRY(mlx_classifier_read(model->source, &classifier));
   if (!sentence.found && !model->config.encoder) return NULL;
@@ -103,8 +115,7 @@ static mlx_status_t describe_embedding(const mlx_model_t *model, mlx_manifest_em
   out->sigmoid = classifier.sigmoid;
   out->typed = classifier.typed && c->types > 1;
   out->headless = c->headless;
-  memcpy(out->query, sentence.query, sizeof out->query);
-  memcpy(out->document, sentence.document, sizeof out->document);
+  describe_prompts(&sentence, out);
   return NULL;
 }
 

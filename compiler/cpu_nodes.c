@@ -178,7 +178,21 @@ static mlx_status_t write_head_columns(mlx_cpu_writer_t *w, int id) {
   return write_one_input(w, id, node->operands[0], &i);
 }
 
-// Two copies of columns of heads, side by side.
+// Two copies of columns, side by side; of columns of heads if the instruction has heads.
+static mlx_status_t append_halves(mlx_cpu_writer_t *w, const mlx_node_t *node, mlx_program_buffer_t out,
+                                  mlx_instruction_t *i) {
+  for (int part = 0; part < 2; ++part) {
+    i->width = (int32_t)mlx_cpu_width(mlx_graph_operand(w->graph, node, part)) / (i->heads ? i->heads : 1);
+    if (i->heads) i->head_dim = i->width;
+    i->out = out;
+    MLX_TRY(mlx_cpu_begin(w, i));
+    MLX_TRY(mlx_cpu_read(w, node->operands[part], &i->a));
+    MLX_TRY(mlx_cpu_append(w, i));
+    out.at += i->width;
+  }
+  return NULL;
+}
+
 static mlx_status_t write_head_join(mlx_cpu_writer_t *w, int id) {
   const mlx_node_t *node = mlx_graph_node(w->graph, id);
   mlx_instruction_t i = instruction_of(MLX_RUN_PICK, mlx_cpu_rows(node));
@@ -187,15 +201,7 @@ static mlx_status_t write_head_join(mlx_cpu_writer_t *w, int id) {
   i.out_rows = (int32_t)mlx_cpu_width(node) / i.heads;
   MLX_TRY(mlx_cpu_begin(w, &i));
   MLX_TRY(mlx_cpu_take(w, id, &out));
-  for (int part = 0; part < 2; ++part) {
-    i.head_dim = i.width = (int32_t)mlx_cpu_width(mlx_graph_operand(w->graph, node, part)) / i.heads;
-    i.out = out;
-    MLX_TRY(mlx_cpu_begin(w, &i));
-    MLX_TRY(mlx_cpu_read(w, node->operands[part], &i.a));
-    MLX_TRY(mlx_cpu_append(w, &i));
-    out.at += i.width;
-  }
-  return NULL;
+  return append_halves(w, node, out, &i);
 }
 
 static mlx_status_t write_head_linear(mlx_cpu_writer_t *w, int id) {
@@ -208,7 +214,6 @@ static mlx_status_t write_head_linear(mlx_cpu_writer_t *w, int id) {
   return write_one_input(w, id, node->operands[0], &i);
 }
 
-// Two copies of columns, side by side.
 static mlx_status_t write_join(mlx_cpu_writer_t *w, int id) {
   const mlx_node_t *node = mlx_graph_node(w->graph, id);
   mlx_instruction_t i = instruction_of(MLX_RUN_MAP, mlx_cpu_rows(node));
@@ -217,15 +222,7 @@ static mlx_status_t write_join(mlx_cpu_writer_t *w, int id) {
   MLX_TRY(mlx_cpu_begin(w, &i));
   MLX_TRY(mlx_cpu_take(w, id, &out));
   if (out.parts) return mlx_cpu_unsupported(w, "products of joined columns");
-  for (int part = 0; part < 2; ++part) {
-    i.width = (int32_t)mlx_cpu_width(mlx_graph_operand(w->graph, node, part));
-    i.out = out;
-    MLX_TRY(mlx_cpu_begin(w, &i));
-    MLX_TRY(mlx_cpu_read(w, node->operands[part], &i.a));
-    MLX_TRY(mlx_cpu_append(w, &i));
-    out.at += i.width;
-  }
-  return NULL;
+  return append_halves(w, node, out, &i);
 }
 
 static mlx_status_t write_rope(mlx_cpu_writer_t *w, int id) {

@@ -504,12 +504,14 @@ static mlx_status_t check_output(const mlx_iree_job_t *job, const command_t *com
 typedef struct progress {
   const mlx_report_t *report;
   const char *name;
+  uint64_t bytes;  // of MLIR
   const atomic_bool *cancelled;
 } progress_t;
 
 static bool report_progress(void *user, double elapsed_seconds) {
   const progress_t *progress = user;
-  mlx_report_progress(progress->report, "compiling %s: %.0f s", progress->name, elapsed_seconds);
+  mlx_report_progress(progress->report, "compiling %s: %s of code, %.0f s", progress->name,
+                      mlx_bytes_show(progress->bytes).text, elapsed_seconds);
   return !(progress->cancelled && atomic_load(progress->cancelled)) &&
          !mlx_report_is_cancelled(progress->report);
 }
@@ -528,7 +530,10 @@ static mlx_status_t choose_limit(double given, double *out_seconds) {
 static mlx_status_t run_command(const mlx_iree_compiler_t *compiler, const mlx_iree_job_t *job,
                                 const command_t *command, const mlx_report_t *report,
                                 mlx_process_result_t *result) {
-  progress_t progress = {.report = report, .name = job->name, .cancelled = job->cancelled};
+  mlx_file_stamp_t stamp;
+  MLX_TRY(mlx_file_stamp(job->mlir_path, &stamp));
+  progress_t progress = {
+      .report = report, .name = job->name, .bytes = stamp.size, .cancelled = job->cancelled};
   mlx_process_options_t options = {
       .argv = (const char *const *)command->argv,
       .input_path = job->mlir_path,

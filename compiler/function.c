@@ -128,7 +128,7 @@ static int64_t size_of(const mlx_function_t *g, int64_t pure, int64_t least) {
   return mlx_function_has_fixed_rows(g) ? least : MLX_DIM_RUNTIME;
 }
 
-mlx_type_t mlx_function_kv_type(const mlx_function_t *g) {
+static mlx_type_t kv_type(const mlx_function_t *g) {
   const int64_t row = mlx_function_kv_row(g);
   if (!row) return MLX_TYPE(MLX_I32, mlx_function_has_fixed_rows(g) ? 1 : MLX_DIM_RUNTIME);
   return MLX_TYPE(
@@ -148,7 +148,7 @@ void mlx_function_begin(mlx_function_t *g, const char *name, const char *comment
   const int64_t words = MLX_STEP_PAGES_AT(n, w);
   g->batch = mlx_builder_argument(b, MLX_ARG_BATCH, MLX_TYPE(MLX_I32, size_of(g, words + pages, words)));
   mlx_builder_in_place(b, MLX_ARG_HISTORY, MLX_TYPE(MLX_I32, size_of(g, pages * MLX_KV_PAGE, 1)));
-  mlx_builder_in_place(b, MLX_ARG_KV, mlx_function_kv_type(g));
+  mlx_builder_in_place(b, MLX_ARG_KV, kv_type(g));
   mlx_builder_in_place(b, MLX_ARG_LOGITS, MLX_TYPE(MLX_F32, size_of(g, w, w), c->vocab));
   mlx_builder_in_place(b, MLX_ARG_HIDDEN, MLX_TYPE(MLX_F32, size_of(g, w, w), c->hidden));
   mlx_builder_in_place(b, MLX_ARG_RESULTS, MLX_TYPE(MLX_I32, size_of(g, w, w), MLX_RESULT_WORDS));

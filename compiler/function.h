@@ -93,8 +93,7 @@ bool mlx_function_has_fixed_rows(const mlx_function_t *g);
 mlx_layer_place_t mlx_function_place_layer(const mlx_function_t *g, int64_t layer);
 // Layers in a page of a kind; 0: the module has no such pages.
 int64_t mlx_function_page_layers(const mlx_function_t *g, mlx_page_kind_t kind);
-// Type of |kv|. Bytes of a page, and numbers of a row.
-mlx_type_t mlx_function_kv_type(const mlx_function_t *g);
+// Bytes of a page, and numbers of a row.
 int64_t mlx_function_page_bytes(const mlx_function_t *g, mlx_page_kind_t kind);
 // Bytes of a state: whole rows of |kv|; 0: the network has no recurrent layer.
 int64_t mlx_function_state_bytes(const mlx_function_t *g);

@@ -111,18 +111,18 @@ static void find_at(const finder_t *f, int id) {
   }
 }
 
+static void clear(mlx_products_t *products) {
+  mlx_free(products->of);
+  mlx_free(products->absorbed);
+  *products = (mlx_products_t){0};
+}
+
 mlx_status_t mlx_products_find(const mlx_graph_t *graph, mlx_products_t *out_products) {
   *out_products = (mlx_products_t){0};
   finder_t finder = {.graph = graph, .products = out_products};
   MLX_TRY(mlx_alloc(graph->count, sizeof *out_products->of, &out_products->of));
   mlx_status_t status = mlx_alloc(graph->count, sizeof *out_products->absorbed, &out_products->absorbed);
   for (int id = 1; !status && id <= (int)graph->count; ++id) find_at(&finder, id);
-  if (status) mlx_products_clear(out_products);
+  if (status) clear(out_products);
   return status;
-}
-
-void mlx_products_clear(mlx_products_t *products) {
-  mlx_free(products->of);
-  mlx_free(products->absorbed);
-  *products = (mlx_products_t){0};
 }

@@ -24,8 +24,7 @@ typedef struct mlx_products {
   bool *absorbed;     // owned; node id - 1: a later node computes it
 } mlx_products_t;
 
-// Finds all products. Release with mlx_products_clear.
+// Finds all products. Release both lists with mlx_free.
 mlx_status_t mlx_products_find(const mlx_graph_t *graph, mlx_products_t *out_products) MLX_MUST_USE;
-void mlx_products_clear(mlx_products_t *products);
 
 #endif  // MLXCEL_COMPILER_PRODUCTS_H_

@@ -165,13 +165,14 @@ static mlx_status_t parse(const char *name, const char *text, size_t length, mlx
 }
 
 static mlx_status_t convert(const char *name, const char *text, size_t length, mlx_schema_refusal_t *refusal,
-                            char **out_gbnf, size_t *out_length) {
+                            mlx_text_t *formats, char **out_gbnf, size_t *out_length) {
   *out_gbnf = NULL;
   mlx_json_t json;
   MLX_TRY(parse(name, text, length, &json));
   mlx_budget_t budget;
   mlx_budget_begin_file(&budget, name, length);
-  mlx_schema_builder_t b = {.name = name, .root = unwrap(json.root), .refusal = refusal, .budget = &budget};
+  mlx_schema_builder_t b = {
+      .name = name, .root = unwrap(json.root), .refusal = refusal, .formats = formats, .budget = &budget};
   mlx_status_t status = mlx_pair_map_create(MLX_MAX_SCHEMAS, (uint64_t)(uintptr_t)json.root, &b.rules);
   b.checked_capacity = 64;
   if (!status) status = mlx_pair_map_create(b.checked_capacity, b.rules.seed, &b.checked);
@@ -184,7 +185,7 @@ static mlx_status_t convert(const char *name, const char *text, size_t length, m
 
 mlx_status_t mlx_json_schema_to_gbnf(const char *name, const char *text, size_t length, char **out_gbnf,
                                      size_t *out_length) {
-  return convert(name, text, length, NULL, out_gbnf, out_length);
+  return convert(name, text, length, NULL, NULL, out_gbnf, out_length);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -230,13 +231,15 @@ static mlx_status_t drop_keyword(const char *name, const char *text, size_t leng
 mlx_status_t mlx_json_schema_to_gbnf_relaxed(const char *name, const char *text, size_t length,
                                              mlx_text_t *notes, char **out_gbnf, size_t *out_length) {
   mlx_schema_refusal_t refusal = {0};
+  mlx_text_t formats = {0};
   char *own = NULL;  // of yyjson
   mlx_status_t status;
   for (int i = 0;; ++i) {
     char *next = NULL;
     size_t next_length = 0;
     refusal.keyword[0] = 0;
-    status = convert(name, own ? own : text, length, &refusal, out_gbnf, out_length);
+    formats.length = 0;
+    status = convert(name, own ? own : text, length, &refusal, &formats, out_gbnf, out_length);
     if (mlx_status_code(status) != MLX_UNSUPPORTED || !refusal.keyword[0] || i == MOST_ANNOTATIONS) break;
     mlx_status_t dropped = drop_keyword(name, own ? own : text, length, &refusal, &next, &next_length);
     if (dropped || !next) {
@@ -250,7 +253,10 @@ mlx_status_t mlx_json_schema_to_gbnf_relaxed(const char *name, const char *text,
     own = next;
     length = next_length;
   }
+  if (!status && formats.length) mlx_text_printf(notes, "%s%s", notes->length ? ", " : "", formats.data);
+  notes->failed |= formats.failed;
   free(own);
+  mlx_text_clear(&formats);
   mlx_text_clear(&refusal.path);
   return status;
 }

@@ -13,7 +13,8 @@
 mlx_status_t mlx_json_schema_to_gbnf(const char *name, const char *json, size_t length, char **out_gbnf,
                                      size_t *out_length) MLX_MUST_USE;
 // The same, but keywords that cannot be enforced are annotations: the grammar accepts what they exclude.
-// Appends "NAME#PATH: KEYWORD" for each of them to |notes|, separated by ", ".
+// Appends "NAME#PATH: KEYWORD" for each of them, and for formats of strings that are unknown, to |notes|,
+// separated by ", ".
 mlx_status_t mlx_json_schema_to_gbnf_relaxed(const char *name, const char *json, size_t length,
                                              mlx_text_t *notes, char **out_gbnf,
                                              size_t *out_length) MLX_MUST_USE;

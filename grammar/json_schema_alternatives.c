@@ -3,6 +3,7 @@
 // is narrower than the schema then.
 #include "grammar/json_schema_alternatives.h"
 
+#include "base/json_writer.h"
 #include "base/memory.h"
 #include "grammar/json_schema_disjoint.h"
 #include "grammar/json_schema_excluded.h"
@@ -103,13 +104,26 @@ static bool can_negate(const mlx_schema_builder_t *b, yyjson_val *schema, int de
 static mlx_status_t put_broken_property(writer_t *w, yyjson_val *name, yyjson_val *schema) {
   mlx_text_t text = {0};
   mlx_status_t status = NULL;
-  mlx_text_puts(&text, schema ? "{\"type\":\"object\",\"required\":[" : "{\"type\":\"object\"");
-  if (schema) mlx_text_json_string(&text, yyjson_get_str(name), yyjson_get_len(name));
-  mlx_text_puts(&text, schema ? "],\"properties\":{" : ",\"properties\":{");
-  mlx_text_json_string(&text, yyjson_get_str(name), yyjson_get_len(name));
-  mlx_text_puts(&text, schema ? ":{\"not\":" : ":false}}");
-  if (schema) status = mlx_json_put(schema, &text);
-  if (schema) mlx_text_puts(&text, "}}}");
+  mlx_json_writer_t json = {.out = &text};
+  mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+  mlx_json_put_text(&json, "type", "object");
+  if (schema) {
+    mlx_json_begin_list(&json, "required", MLX_JSON_COMPACT);
+    mlx_json_put_bytes(&json, NULL, yyjson_get_str(name), yyjson_get_len(name));
+    mlx_json_end(&json);
+  }
+  mlx_json_begin_object(&json, "properties", MLX_JSON_COMPACT);
+  mlx_json_writer_t property = {.out =
+                                    mlx_json_put_member(&json, yyjson_get_str(name), yyjson_get_len(name))};
+  if (schema) {
+    mlx_json_begin_object(&property, NULL, MLX_JSON_COMPACT);
+    status = mlx_json_put(schema, mlx_json_put_value(&property, "not"));
+    mlx_json_end(&property);
+  } else {
+    mlx_json_put_bool(&property, NULL, false);
+  }
+  mlx_json_end(&json);
+  mlx_json_end(&json);
   if (!status && text.length < MAX_COPIED) return put_made(w, &text);
   mlx_text_clear(&text);
   return status;
@@ -177,9 +191,10 @@ static mlx_status_t put_negation(writer_t *w, yyjson_val *schema) {
   for (size_t i = 0; i < 3; ++i) {
     mlx_text_t text = {0};
     if (!can_name(other_types(schema, of_types[i]))) continue;
-    mlx_text_puts(&text, "{\"type\":");
-    mlx_schema_put_type_names(&text, other_types(schema, of_types[i]));
-    mlx_text_puts(&text, "}");
+    mlx_json_writer_t json = {.out = &text};
+    mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+    mlx_schema_put_type_names(&json, "type", other_types(schema, of_types[i]));
+    mlx_json_end(&json);
     MLX_TRY(put_made(w, &text));
   }
   MLX_TRY(put_broken_objects(w, schema));
@@ -261,7 +276,10 @@ mlx_status_t mlx_schema_put_alternatives(mlx_schema_builder_t *b, const mlx_conj
       mlx_text_t null = {0};
       w.flag = MLX_SCHEMA_NEGATED;  // leaves the term out: $ref and allOf beside 'nullable' are nullable too
       MLX_TRY(put_choice(&w, schema, flags | MLX_SCHEMA_NULLABLE_DONE, NULL, 0));
-      mlx_text_puts(&null, "{\"type\":\"null\"}");
+      mlx_json_writer_t json = {.out = &null};
+      mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+      mlx_json_put_text(&json, "type", "null");
+      mlx_json_end(&json);
       return put_made(&w, &null);
     }
     if (yyjson_obj_get(schema, "anyOf") && !(flags & MLX_SCHEMA_ANY_OF_DONE)) {

@@ -104,7 +104,10 @@ static mlx_status_t list_items(mlx_schema_builder_t *b, const mlx_conjunction_t 
   }
   if (mlx_schema_types_of(item) & ~(unsigned)(MLX_SCHEMA_BOOLEAN | MLX_SCHEMA_NULL))
     return mlx_schema_list_values(b, item, out, out_listed);
-  mlx_text_puts(&text, "{\"enum\":[true,false,null]}");
+  mlx_json_writer_t json = {.out = &text};
+  mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+  mlx_json_put_raw(&json, "enum", "[true,false,null]", 17);
+  mlx_json_end(&json);
   MLX_TRY(mlx_schema_make(b, &text, &made));
   mlx_status_t status = NULL;
   for (size_t i = 0; i < item->count && !status; ++i)

@@ -8,6 +8,8 @@
 #include "base/encoding.h"
 #include "base/memory.h"
 
+#define MOST_FORMATS 64  // that are named
+
 // ----------------------------------------------------------------------------------------------------------
 // Errors
 
@@ -36,15 +38,33 @@ static bool put_path(yyjson_val *from, yyjson_val *to, mlx_text_t *out) {
   return false;
 }
 
+// "#" and the JSON pointer to a schema. Returns false if it is not found.
+static bool find_path(const mlx_schema_builder_t *b, yyjson_val *schema, mlx_text_t *out) {
+  mlx_text_puts(out, "#");
+  bool found = put_path(b->root, schema, out);
+  // A schema that is not in the file was made for the rule that is being written.
+  for (size_t i = 0; !found && b->current < b->count && i < b->entries[b->current].count; ++i)
+    found = put_path(b->root, b->entries[b->current].terms[i].schema, out);
+  if (out->length < out->capacity) out->data[out->length] = 0;
+  return found;
+}
+
+void mlx_schema_note_format(mlx_schema_builder_t *b, yyjson_val *schema) {
+  mlx_text_t path = {0}, note = {0};
+  if (b->formats && b->format_count++ < MOST_FORMATS && find_path(b, schema, &path)) {
+    mlx_text_printf(&note, "%s%s: format", b->name, path.data ? path.data : "#");
+    if (note.data && (!b->formats->length || !strstr(b->formats->data, note.data)))
+      mlx_text_printf(b->formats, "%s%s", b->formats->length ? ", " : "", note.data);
+    b->formats->failed |= path.failed || note.failed;
+  }
+  mlx_text_clear(&note);
+  mlx_text_clear(&path);
+}
+
 static mlx_status_t schema_error(const mlx_schema_builder_t *b, mlx_code_t code, yyjson_val *schema,
                                  const char *keyword, const char *what) {
   mlx_text_t path = {0};
-  mlx_text_puts(&path, "#");
-  bool found = put_path(b->root, schema, &path);
-  // A schema that is not in the file was made for the rule that is being written.
-  for (size_t i = 0; !found && b->current < b->count && i < b->entries[b->current].count; ++i)
-    found = put_path(b->root, b->entries[b->current].terms[i].schema, &path);
-  if (path.length < path.capacity) path.data[path.length] = 0;
+  const bool found = find_path(b, schema, &path);
   mlx_status_t status = mlx_text_finish(&path);
   if (!status && code == MLX_UNSUPPORTED && found && b->refusal) {
     mlx_text_clear(&b->refusal->path);

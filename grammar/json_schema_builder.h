@@ -43,6 +43,8 @@ typedef struct mlx_schema_builder {
   const char *name;  // of the schema file, for errors
   yyjson_val *root;
   mlx_schema_refusal_t *refusal;  // borrowed; NULL: not wanted
+  mlx_text_t *formats;            // borrowed; unknown formats, as "NAME#PATH: format"; NULL: not wanted
+  size_t format_count;            // that were looked up for |formats|
   mlx_text_t out;                 // finished rules
   mlx_conjunction_t *entries;     // entry n is rule s<n>
   size_t count, capacity;
@@ -66,6 +68,8 @@ typedef struct mlx_schema_builder {
 mlx_status_t mlx_schema_unsupported(const mlx_schema_builder_t *b, yyjson_val *schema, const char *keyword,
                                     const char *what) MLX_MUST_USE;
 // The same with code MLX_INVALID_INPUT.
+// A string's format that is unknown, and so not enforced: adds it to b->formats, unless those are many.
+void mlx_schema_note_format(mlx_schema_builder_t *b, yyjson_val *schema);
 mlx_status_t mlx_schema_invalid(const mlx_schema_builder_t *b, yyjson_val *schema, const char *keyword,
                                 const char *what) MLX_MUST_USE;
 

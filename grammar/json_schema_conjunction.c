@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/json_writer.h"
 #include "base/memory.h"
 #include "grammar/json_schema_builder.h"
 #include "grammar/json_schema_keywords.h"
@@ -62,12 +63,19 @@ static mlx_status_t push_dependencies(adding_t *a, yyjson_val *schema, const cha
   while ((key = yyjson_obj_iter_next(&iter))) {
     mlx_text_t text = {0};
     yyjson_val *value = yyjson_obj_iter_get_val(key);
-    mlx_text_puts(&text, "{\"if\":{\"type\":\"object\",\"required\":[");
-    mlx_text_json_string(&text, yyjson_get_str(key), yyjson_get_len(key));
-    mlx_text_puts(&text, "]},\"then\":");
-    mlx_text_puts(&text, yyjson_is_arr(value) ? "{\"required\":" : "");
-    mlx_status_t status = mlx_json_put(value, &text);
-    mlx_text_puts(&text, yyjson_is_arr(value) ? "}}" : "}");
+    mlx_json_writer_t json = {.out = &text};
+    mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+    mlx_json_begin_object(&json, "if", MLX_JSON_COMPACT);
+    mlx_json_put_text(&json, "type", "object");
+    mlx_json_begin_list(&json, "required", MLX_JSON_COMPACT);
+    mlx_json_put_bytes(&json, NULL, yyjson_get_str(key), yyjson_get_len(key));
+    mlx_json_end(&json);
+    mlx_json_end(&json);
+    if (yyjson_is_arr(value)) mlx_json_begin_object(&json, "then", MLX_JSON_COMPACT);
+    mlx_status_t status =
+        mlx_json_put(value, mlx_json_put_value(&json, yyjson_is_arr(value) ? "required" : "then"));
+    if (yyjson_is_arr(value)) mlx_json_end(&json);
+    mlx_json_end(&json);
     if (!status) status = mlx_schema_make(a->b, &text, &made);
     mlx_text_clear(&text);
     MLX_TRY(status);

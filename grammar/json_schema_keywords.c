@@ -169,15 +169,14 @@ static unsigned named_types(yyjson_val *name) {
   return 0;
 }
 
-void mlx_schema_put_type_names(mlx_text_t *out, unsigned types) {
-  const char *separator = "[";
+void mlx_schema_put_type_names(mlx_json_writer_t *json, const char *key, unsigned types) {
+  mlx_json_begin_list(json, key, MLX_JSON_COMPACT);
   for (size_t i = 0; i < sizeof type_names / sizeof *type_names; ++i) {
     if ((types & type_names[i].types) != type_names[i].types) continue;
     types &= ~type_names[i].types;
-    mlx_text_printf(out, "%s\"%s\"", separator, type_names[i].name);
-    separator = ",";
+    mlx_json_put_text(json, NULL, type_names[i].name);
   }
-  mlx_text_puts(out, "]");
+  mlx_json_end(json);
 }
 
 unsigned mlx_schema_value_type(yyjson_val *value) {

@@ -2,6 +2,7 @@
 #ifndef MLXCEL_GRAMMAR_JSON_SCHEMA_KEYWORDS_H_
 #define MLXCEL_GRAMMAR_JSON_SCHEMA_KEYWORDS_H_
 
+#include "base/json_writer.h"
 #include "grammar/json_schema_builder.h"
 
 // Fails on a keyword of |schema| that is not supported.
@@ -32,7 +33,7 @@ unsigned mlx_schema_listed_types(yyjson_val *type);
 unsigned mlx_schema_types_of(const mlx_conjunction_t *c);
 // The types that the other keywords apply to.
 unsigned mlx_schema_implied_types(const mlx_conjunction_t *c);
-// The JSON of a list of type names.
-void mlx_schema_put_type_names(mlx_text_t *out, unsigned types);
+// Writes a list of type names.
+void mlx_schema_put_type_names(mlx_json_writer_t *json, const char *key, unsigned types);
 
 #endif  // MLXCEL_GRAMMAR_JSON_SCHEMA_KEYWORDS_H_

@@ -67,6 +67,11 @@ const char *mlx_schema_format_regex(const char *format) {
   return NULL;
 }
 
+// Formats of OpenAPI that say how a text is shown or sent, not which texts are valid.
+static bool fits_all_texts(const char *format) {
+  return !strcmp(format, "password") || !strcmp(format, "binary") || !strcmp(format, "string");
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Patterns
 
@@ -104,14 +109,15 @@ static mlx_status_t add_pattern(const mlx_schema_builder_t *b, patterns_t *p, yy
   return NULL;
 }
 
-// A format that is not known is an annotation, as the standard has it.
-static mlx_status_t add_patterns_of(const mlx_schema_builder_t *b, patterns_t *p, yyjson_val *schema) {
+// A format that is not known is an annotation, as the standard has it. Texts of any kind fit some formats.
+static mlx_status_t add_patterns_of(mlx_schema_builder_t *b, patterns_t *p, yyjson_val *schema) {
   yyjson_val *pattern = yyjson_obj_get(schema, "pattern"), *format = yyjson_obj_get(schema, "format");
   if (pattern && !yyjson_is_str(pattern)) return mlx_schema_invalid(b, schema, "pattern", "is not a string");
   if (format && !yyjson_is_str(format)) return mlx_schema_invalid(b, schema, "format", "is not a string");
   const char *regex = format ? mlx_schema_format_regex(yyjson_get_str(format)) : NULL;
   if (pattern)
     MLX_TRY(add_pattern(b, p, schema, "pattern", yyjson_get_str(pattern), yyjson_get_len(pattern)));
+  if (format && !regex && !fits_all_texts(yyjson_get_str(format))) mlx_schema_note_format(b, schema);
   return regex ? add_pattern(b, p, schema, "format", regex, strlen(regex)) : NULL;
 }
 

@@ -30,7 +30,6 @@ bool mlx_rope_equal(const mlx_rope_t *a, const mlx_rope_t *b);
 #define MLX_ACT_ENUMERATOR(name, text) MLX_ACT_##name,
 typedef enum mlx_act { MLX_ACTIVATION_TABLE(MLX_ACT_ENUMERATOR) MLX_ACTS } mlx_act_t;
 #undef MLX_ACT_ENUMERATOR
-const char *mlx_act_name(mlx_act_t act);  // "gelu_tanh"
 
 // A value of a graph: the node that makes it, and its shape. Copy it freely; it is valid only in its graph.
 typedef struct mlx_value {

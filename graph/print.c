@@ -61,7 +61,7 @@ mlx_shape_text_t mlx_shape_text(mlx_dtype_t dtype, int rank, const int64_t *dims
   return text;
 }
 
-const char *mlx_act_name(mlx_act_t act) {
+static const char *act_name(mlx_act_t act) {
 #define NAME(name, text) text,
   static const char *const names[] = {MLX_ACTIVATION_TABLE(NAME)};
 #undef NAME
@@ -78,7 +78,7 @@ const char *mlx_pooling_name(mlx_pooling_t pooling) {
 static void print_act(const mlx_node_t *node, mlx_text_t *out) {
   int count = MLX_ACT_NUMBERS;
   while (count && node->act_numbers[count - 1] == 0.0f) --count;
-  mlx_text_printf(out, " act=%s", mlx_act_name(node->act));
+  mlx_text_printf(out, " act=%s", act_name(node->act));
   for (int i = 0; i < count; ++i)
     mlx_text_printf(out, "%s%.6g", i ? ", " : " numbers=", (double)node->act_numbers[i]);
 }
@@ -132,7 +132,7 @@ static void print_experts(const mlx_experts_t *e, mlx_text_t *out) {
   if (e->limit != 0.0) {
     mlx_text_printf(out, " limit=%.6g slope=%.6g", e->limit, e->slope);
   } else {
-    mlx_text_printf(out, " act=%s", mlx_act_name(e->act));
+    mlx_text_printf(out, " act=%s", act_name(e->act));
   }
 }
 

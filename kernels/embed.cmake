@@ -1,5 +1,6 @@
 # Writes kernel sources as C: cmake -DOUT=FILE.c "-DFILES=A.cu;B.o" -P embed.cmake
-# The assembler reads the files when FILE.c is compiled. (As numbers in C they were 15 MB of text and 8 s of each build.)
+# The assembler reads the files when FILE.c is compiled. (As numbers in C they were 15 MB of text and 8 s of each
+# build.)
 set(arrays "")
 set(rows "")
 foreach(file IN LISTS FILES)

@@ -64,7 +64,7 @@ typedef struct source {
 static mlx_status_t accept_prompt(void *user, const mlx_model_tokenizer_t *tokenizer, int64_t context,
                                   int64_t model_context, int64_t vocab) {
   source_t *source = user;
-  MLX_TRY(mlx_open_model_tokenizer(tokenizer, source->cache, &source->tokenizer));
+  MLX_TRY(mlx_open_model_tokenizer(tokenizer, source->cache, source->options->report, &source->tokenizer));
   return mlx_engine_check_prompt(source->tokenizer, source->options, context, model_context, vocab,
                                  &source->prompt, &source->prompt_count);
 }

@@ -20,13 +20,14 @@ static mlx_status_t read_tokenizer(void *user, char **out_json, size_t *out_leng
 }
 
 mlx_status_t mlx_open_model_tokenizer(const mlx_model_tokenizer_t *model, mlx_cache_t *cache,
-                                      mlx_tokenizer_t **out_tokenizer) {
+                                      const mlx_report_t *report, mlx_tokenizer_t **out_tokenizer) {
   mlx_model_tokenizer_t source = *model;
   const mlx_tokenizer_text_t text = {.name = source.name,
                                      .model = source.model.text,
                                      .key = source.key,
                                      .read = read_tokenizer,
-                                     .user = &source};
+                                     .user = &source,
+                                     .report = report};
   return mlx_tokenizer_open(cache, &text, out_tokenizer);
 }
 
@@ -35,7 +36,7 @@ static mlx_status_t open_source_tokenizer(const char *path, mlx_tokenizer_t **ou
   mlx_cache_t *cache = NULL;
   mlx_status_free(mlx_cache_open(NULL, &cache));  // without a cache the vocabulary is parsed each time
   mlx_status_t status = mlx_model_tokenizer_open(path, cache, &tokenizer);
-  if (!status) status = mlx_open_model_tokenizer(&tokenizer, cache, out);
+  if (!status) status = mlx_open_model_tokenizer(&tokenizer, cache, NULL, out);
   mlx_model_tokenizer_close(&tokenizer);
   mlx_cache_close(cache);
   return status;

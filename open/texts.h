@@ -9,8 +9,9 @@
 // Opens the tokenizer of a bundle or a source model. Compiles nothing and reads no weights. Release with
 // mlx_tokenizer_free.
 mlx_status_t mlx_open_tokenizer(const char *path, mlx_tokenizer_t **out_tokenizer) MLX_MUST_USE;
-// The same of a model that the compiler has opened. |cache| may be NULL.
+// The same of a model that the compiler has opened. |cache| and |report| may be NULL.
 mlx_status_t mlx_open_model_tokenizer(const mlx_model_tokenizer_t *model, mlx_cache_t *cache,
+                                      const mlx_report_t *report,
                                       mlx_tokenizer_t **out_tokenizer) MLX_MUST_USE;
 
 // Reads the model's own chat template or, if |chat_template| is not NULL, that format or file. *|out_chat| is

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# ./build.sh check-env [linux-x86_64|linux-aarch64|windows-x86_64]: reports the tools that building for that platform (default: this
-# machine) needs, with the command that installs a missing one. It fetches and writes nothing. With --required it prints only what
-# ./build.sh cannot do without and does not find, and one command that installs all of it.
-# Exit status 1 if a required tool is missing. `mlxcel doctor` checks what running mlxcel needs.
+# ./build.sh check-env [linux-x86_64|linux-aarch64|windows-x86_64]: reports the tools that building for that platform
+# (default: this machine) needs, with the command that installs a missing one. It fetches and writes nothing. With
+# --required it prints only what ./build.sh cannot do without and does not find, and one command that installs all of
+# it. Exit status 1 if a required tool is missing. `mlxcel doctor` checks what running mlxcel needs.
 set -euo pipefail
 
 failed=0
@@ -15,7 +15,8 @@ report() {  # VERDICT SUBJECT TEXT [FIX]
   if [ -n "${4:-}" ] && [ $required_only = 0 ]; then printf '      %-16s fix: %s\n' '' "$4"; fi
 }
 
-# Prints the command that installs these tools here. Columns: the subject, then its package for apt, dnf, pacman, zypper and apk.
+# Prints the command that installs these tools here. Columns: the subject, then its package for apt, dnf, pacman, zypper
+# and apk.
 install_command() {  # SUBJECT...
   local manager column=1 names
   for manager in apt-get dnf pacman zypper apk; do

@@ -1,4 +1,5 @@
-# Selects the lines of third_party/components.txt for a package. release/notices.sh and release/sbom.sh source this file.
+# Selects the lines of third_party/components.txt for a package. release/notices.sh and release/sbom.sh source this
+# file.
 
 # Prints one line per component: "name|version|license|pin|files", without blanks around the bars.
 components_of() {  # PLATFORM FORM

@@ -3,7 +3,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-# ---- the shared library ------------------------------------------------------------------------------------------------
+# ---- the shared library ----------------------------------------------------------------------------------------------
 # The name has the major and the minor version: runtime/mlxcel.h states what a version may change.
 
 string(REGEX MATCH "^[0-9]+\\.[0-9]+\\.[0-9]+" library_version ${MLXCEL_VERSION})  # without a suffix such as -trial
@@ -43,10 +43,10 @@ if(NOT WIN32)
   target_link_options(mlxcel_shared_runtime_only PRIVATE ${keep_public} -Wl,--version-script=${exports} -Wl,-z,defs)
 endif()
 
-# ---- the static library ------------------------------------------------------------------------------------------------
-# One object file: all archives linked with -r, without unused sections. Then objcopy makes every symbol local that is not
-# public, so that a program may link mlx-c, or its own copy of IREE, yyjson or libsodium. An empty library stands in for each
-# system library, which -r cannot link.
+# ---- the static library ----------------------------------------------------------------------------------------------
+# One object file: all archives linked with -r, without unused sections. Then objcopy makes every symbol local that is
+# not public, so that a program may link mlx-c, or its own copy of IREE, yyjson or libsodium. An empty library stands in
+# for each system library, which -r cannot link.
 
 if(NOT CMAKE_CROSSCOMPILING AND CMAKE_OBJCOPY AND CMAKE_SYSTEM_NAME STREQUAL Linux)
   set(empty ${CMAKE_BINARY_DIR}/generated/empty)
@@ -68,7 +68,7 @@ endif()
 # Everything that `cmake --install` copies.
 add_custom_target(mlxcel_install DEPENDS mlxcel mlxcel_shared ${static_library})
 
-# ---- installing --------------------------------------------------------------------------------------------------------
+# ---- installing ------------------------------------------------------------------------------------------------------
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/mlxcel)
 foreach(name mlxcel mlxcel-static)

@@ -16,7 +16,7 @@ windows-x86_64  zip     win_amd64                                               
 max_runtime_bytes=$((6 << 20))  # size limit of a runtime-only package
 release=$build/release
 
-# ---- version ---------------------------------------------------------------------------------------------------------------
+# ---- version ---------------------------------------------------------------------------------------------------------
 
 # Sets |version| and |epoch|. A version without a suffix is a release and needs its tag and a clean tree.
 choose_version() {  # [VERSION]
@@ -35,9 +35,10 @@ choose_version() {  # [VERSION]
   epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct HEAD)}
 }
 
-# ---- building --------------------------------------------------------------------------------------------------------------
+# ---- building --------------------------------------------------------------------------------------------------------
 
-# Builds both binaries of a platform in its own build folder, without paths of this machine: they search relative to themselves.
+# Builds both binaries of a platform in its own build folder, without paths of this machine: they search relative to
+# themselves.
 build_release_tree() {  # PLATFORM
   local targets=(mlxcel mlxcel_runtime_only mlxcel_shared) iree_compile='' options=() iree_options=() test_options=() machine=${1#linux-}
   machine=${machine%-x86_64}
@@ -62,8 +63,9 @@ fetch_wheels() {  # FOLDER TAGS
   done
 }
 
-# Compiles the kernels that all models share, with the NVRTC of the packages: without nvFatbin, whose PTX would give the images other keys.
-# NVRTC for another machine has other keys too, and cannot run here, so only packages for this machine get them.
+# Compiles the kernels that all models share, with the NVRTC of the packages: without nvFatbin, whose PTX would give the
+# images other keys. NVRTC for another machine has other keys too, and cannot run here, so only packages for this
+# machine get them.
 make_release_images() {  # PLATFORM
   local nvrtc=$release/nvrtc
   rm -rf "$nvrtc" "$release/images"
@@ -72,7 +74,7 @@ make_release_images() {  # PLATFORM
   make_images "$release/tree/$1/tests/make_images" "$nvrtc" "$release/images"
 }
 
-# ---- packages --------------------------------------------------------------------------------------------------------------
+# ---- packages --------------------------------------------------------------------------------------------------------
 
 # Copies the compiler to ../libexec/iree and ../lib, where mlxcel searches for it. Omits nvFatbin, because its license
 # forbids redistribution.
@@ -96,7 +98,8 @@ add_compiler() {  # PLATFORM WHEELS STAGE
   rm -rf "$unpacked"
 }
 
-# Adds license, README, notices, SBOM, manual pages and completions. The mlxcel built for this machine writes the last two.
+# Adds license, README, notices, SBOM, manual pages and completions. The mlxcel built for this machine writes the last
+# two.
 add_documents() {  # NAME PLATFORM FORM STAGE BINARY WHEELS
   local here=$release/tree/linux-$(uname -m)/bin/mlxcel shell
   cp LICENSE "$4/"
@@ -200,9 +203,10 @@ add_package() {  # KIND PLATFORM STAGE OPTIONS...
   esac
 }
 
-# ---- digests and signatures -------------------------------------------------------------------------------------------------
+# ---- digests and signatures ------------------------------------------------------------------------------------------
 
-# Signs with the released mlxcel. The trusted comment holds the version, so that an old package cannot pass for a new one.
+# Signs with the released mlxcel. The trusted comment holds the version, so that an old package cannot pass for a new
+# one.
 sign_packages() {
   local here=$release/tree/linux-$(uname -m)/bin/mlxcel key=${MLXCEL_RELEASE_KEY:-} public=${MLXCEL_RELEASE_PUBKEY:-}
   if [ -z "$key" ]; then

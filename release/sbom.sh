@@ -14,8 +14,8 @@ die() { echo "release/sbom.sh: $1" >&2; exit 1; }
 digest() { sha256sum "$1" | cut -d' ' -f1; }
 identifier() { printf 'SPDXRef-%s' "$(printf %s "$1" | tr -cs 'A-Za-z0-9.\n' - | sed 's/-*$//')"; }
 
-# Prints "KIND VERSION SHA256" of the crate or wheel of a component. zig is a build tool and httptools a source archive: neither is a
-# wheel in WHEELS, so their first pinned hash is printed.
+# Prints "KIND VERSION SHA256" of the crate or wheel of a component. zig is a build tool and httptools a source archive:
+# neither is a wheel in WHEELS, so their first pinned hash is printed.
 origin() {  # PIN
   local row file
   row=$(awk -v name="$1" '$1 == name {print "cargo", $2, $3}' third_party/crates.txt)

@@ -8,7 +8,8 @@
 
 #define PAGE_STEP 16  // page tables are this many entries wide, or a multiple: their size changes rarely
 
-const mlx_step_sampling_t *mlx_segment_wanted(const mlx_segment_t *segment, int32_t index) {
+// What is wanted of token |index| of a segment; NULL: nothing.
+static const mlx_step_sampling_t *wanted_of(const mlx_segment_t *segment, int32_t index) {
   if (segment->each) return index < segment->unwanted ? NULL : &segment->each[index - segment->unwanted];
   return index == segment->count - 1 ? segment->wanted : NULL;
 }
@@ -167,7 +168,7 @@ mlx_status_t mlx_batch_build(mlx_batch_t *batch, const mlx_batch_shape_t *shape,
   for (size_t i = 0; i < count; ++i) {
     add_tokens(batch, (size_t)shape->size.tokens, &segments[i], i, first);
     for (int32_t k = 0; k < segments[i].count; ++k) {
-      const mlx_step_sampling_t *wanted = mlx_segment_wanted(&segments[i], k);
+      const mlx_step_sampling_t *wanted = wanted_of(&segments[i], k);
       if (wanted) MLX_TRY(add_wanted(batch, shape, nth++, first + k, wanted));
     }
     first += segments[i].count;

@@ -34,8 +34,6 @@ void mlx_batch_count(const mlx_segment_t *segments, size_t count, int64_t *out_t
 mlx_status_t mlx_batch_build(mlx_batch_t *batch, const mlx_batch_shape_t *shape,
                              const mlx_segment_t *segments, size_t count, int32_t burst, const int32_t *eos,
                              size_t eos_count) MLX_MUST_USE;
-// What is wanted of token |index| of a segment; NULL: nothing.
-const mlx_step_sampling_t *mlx_segment_wanted(const mlx_segment_t *segment, int32_t index);
 void mlx_batch_clear(mlx_batch_t *batch);
 
 #endif  // MLXCEL_RUNTIME_BATCH_H_

@@ -397,7 +397,8 @@ static mlx_status_t read_tokenizer(void *user, char **out_json, size_t *out_leng
 
 // The key is the manifest's digest of tokenizer.json. mlx_bundle_read checks it, so cached tables with this
 // key were made from a text with this digest.
-static mlx_status_t open_bundle_tokenizer(mlx_bundle_t *bundle, mlx_tokenizer_t **out_tokenizer) {
+static mlx_status_t open_bundle_tokenizer(mlx_bundle_t *bundle, const mlx_report_t *report,
+                                          mlx_tokenizer_t **out_tokenizer) {
   const mlx_bundle_display_path_t name = mlx_bundle_display_path(bundle, MLX_BUNDLE_TOKENIZER);
   const mlx_bundle_file_t *file = mlx_manifest_file(mlx_bundle_manifest(bundle), MLX_BUNDLE_TOKENIZER);
   const mlx_file_name_t model = mlx_file_name(mlx_bundle_path(bundle));
@@ -405,7 +406,8 @@ static mlx_status_t open_bundle_tokenizer(mlx_bundle_t *bundle, mlx_tokenizer_t 
                                      .model = model.text,
                                      .key = file ? file->sha256 : NULL,
                                      .read = read_tokenizer,
-                                     .user = bundle};
+                                     .user = bundle,
+                                     .report = report};
   mlx_cache_t *cache = NULL;
   mlx_status_free(mlx_cache_open(NULL, &cache));  // a bundle also opens without a cache
   mlx_status_t status = mlx_tokenizer_open(cache, &text, out_tokenizer);
@@ -417,9 +419,21 @@ mlx_status_t mlx_engine_open_tokenizer(const char *path, mlx_tokenizer_t **out_t
   mlx_bundle_t *bundle;
   *out_tokenizer = NULL;
   MLX_TRY(mlx_bundle_open(path, &bundle));
-  mlx_status_t status = open_bundle_tokenizer(bundle, out_tokenizer);
+  mlx_status_t status = open_bundle_tokenizer(bundle, NULL, out_tokenizer);
   mlx_bundle_close(bundle);
   return status;
+}
+
+// The vocabulary that a grammar matches tokens against: for the first token of a text, or for later ones.
+// Borrowed from the engine.
+static mlx_status_t vocabulary_of(mlx_engine_t *engine, bool first, const mlx_vocabulary_t **out_vocabulary) {
+  const int which = first && mlx_tokenizer_first_differs(engine->tokenizer);
+  if (!engine->vocabularies[which]) {
+    MLX_TRY(mlx_vocabulary_create(engine->tokenizer, (size_t)engine->manifest.vocab, which,
+                                  &engine->vocabularies[which]));
+  }
+  *out_vocabulary = engine->vocabularies[which];
+  return NULL;
 }
 
 // It submits the steps of all sessions and requests.
@@ -438,7 +452,7 @@ static mlx_status_t create_scheduler(mlx_engine_t *engine) {
                                                     .is_classifier = engine->manifest.embedding.labels > 0,
                                                     .typed = engine->manifest.embedding.typed,
                                                     .headless = engine->manifest.embedding.headless,
-                                                    .vocabulary = mlx_engine_vocabulary,
+                                                    .vocabulary = vocabulary_of,
                                                     .engine = engine},
                                        .prompt_chunk = gpu ? GPU_PROMPT_CHUNK : CPU_PROMPT_CHUNK};
   return mlx_scheduler_create_on(&parts, &(mlx_scheduler_options_t){0}, &engine->scheduler);
@@ -452,7 +466,7 @@ static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *par
   const mlx_sizing_request_t request = sizing_request(engine, parts, options);
   int64_t context;
   MLX_TRY(mlx_sizing_context(&request, &context));
-  if (engine->bundle) MLX_TRY(open_bundle_tokenizer(engine->bundle, &engine->tokenizer));
+  if (engine->bundle) MLX_TRY(open_bundle_tokenizer(engine->bundle, options->report, &engine->tokenizer));
   if (!engine->prompt)
     MLX_TRY(mlx_engine_check_prompt(engine->tokenizer, options, context, engine->manifest.context,
                                     engine->manifest.vocab, &engine->prompt, &engine->prompt_count));
@@ -586,6 +600,11 @@ bool mlx_engine_is_damaged(const mlx_engine_t *engine) {
   return engine->weights.data && mlx_fault_hit(engine->weights.data);
 }
 
+static const char *prompt_or_none(const mlx_manifest_t *m, const char *name) {
+  const char *text = mlx_manifest_prompt(&m->embedding, name);
+  return text ? text : "";
+}
+
 mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
   const mlx_manifest_t *m = &engine->manifest;
   const mlx_variant_t *variant = engine->variant;
@@ -612,8 +631,10 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
       .is_normalized = !m->embedding.pooling[0] || m->embedding.normalize,
       .pooling = m->embedding.pooling,
       .labels = m->embedding.labels,
-      .query_prompt = m->embedding.query,
-      .document_prompt = m->embedding.document,
+      .query_prompt = prompt_or_none(m, "query"),
+      .document_prompt = prompt_or_none(m, "document"),
+      .default_prompt = prompt_or_none(m, m->embedding.default_prompt),
+      .similarity = m->embedding.similarity[0] ? m->embedding.similarity : "cosine",
       .sequences = engine->sizing.sequences,
       .weight_bytes = engine->weight_bytes,
       .token_weight_bytes = engine->token_weight_bytes,
@@ -623,6 +644,15 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
       .pool_bytes = (uint64_t)(engine->sizing.pool_pages * variant->page_bytes +
                                engine->sizing.window_pages * variant->window_page_bytes +
                                engine->sizing.states * variant->recurrent_bytes)};
+}
+
+const char *mlx_engine_embedding_prompt(const mlx_engine_t *engine, const char *name) {
+  return mlx_manifest_prompt(&engine->manifest.embedding, name);
+}
+
+const char *mlx_engine_embedding_prompt_name(const mlx_engine_t *engine, size_t index) {
+  const mlx_manifest_embedding_t *e = &engine->manifest.embedding;
+  return index < e->prompt_count ? e->prompts[index].name : NULL;
 }
 
 mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size, uint64_t *out_memory) {
@@ -709,17 +739,6 @@ const int32_t *mlx_engine_prompt(const mlx_engine_t *engine, size_t *out_count) 
   return engine->prompt;
 }
 
-mlx_status_t mlx_engine_vocabulary(mlx_engine_t *engine, bool first,
-                                   const mlx_vocabulary_t **out_vocabulary) {
-  const int which = first && mlx_tokenizer_first_differs(engine->tokenizer);
-  if (!engine->vocabularies[which]) {
-    MLX_TRY(mlx_vocabulary_create(engine->tokenizer, (size_t)engine->manifest.vocab, which,
-                                  &engine->vocabularies[which]));
-  }
-  *out_vocabulary = engine->vocabularies[which];
-  return NULL;
-}
-
 mlx_status_t mlx_engine_token_bytes(const mlx_engine_t *engine, int32_t id, char **out_bytes,
                                     size_t *out_length) {
   mlx_text_t text = {0};
@@ -740,6 +759,11 @@ bool mlx_engine_is_end(const mlx_engine_t *engine, int32_t id) {
   return false;
 }
 
+const int32_t *mlx_engine_ends(const mlx_engine_t *engine, size_t *out_count) {
+  *out_count = engine->manifest.eos_count;
+  return engine->manifest.eos;
+}
+
 mlx_status_t mlx_engine_detokenize(const mlx_engine_t *engine, const int32_t *ids, size_t count, bool special,
                                    char **out_text, size_t *out_length) {
   return mlx_tokenizer_decode(engine->tokenizer, ids, count, !special, out_text, out_length);
@@ -747,8 +771,8 @@ mlx_status_t mlx_engine_detokenize(const mlx_engine_t *engine, const int32_t *id
 
 mlx_status_t mlx_engine_prepare_grammars(mlx_engine_t *engine) {
   const mlx_vocabulary_t *vocabulary;
-  MLX_TRY(mlx_engine_vocabulary(engine, true, &vocabulary));
-  return mlx_engine_vocabulary(engine, false, &vocabulary);
+  MLX_TRY(vocabulary_of(engine, true, &vocabulary));
+  return vocabulary_of(engine, false, &vocabulary);
 }
 
 void mlx_engine_free_ids(int32_t *ids) { mlx_free(ids); }

@@ -39,11 +39,6 @@ struct mlx_engine {
   struct mlx_vocabulary *vocabularies[2];
 };
 
-// The vocabulary that a grammar matches tokens against: for the first token of a text, or for later ones.
-// Borrowed from the engine.
-mlx_status_t mlx_engine_vocabulary(mlx_engine_t *engine, bool first,
-                                   const struct mlx_vocabulary **out_vocabulary) MLX_MUST_USE;
-
 // ---- embed_texts.c
 
 // mlx_engine_embed for a model of any kind: what its network computes of each text.

@@ -153,8 +153,11 @@ typedef struct mlx_engine_info {
   // A classifier: an encoder that gives a text, or a pair of texts, so many scores and no embedding
   // (mlx_engine_classify). A reranker has one. 0: the model is no classifier.
   int64_t labels;
-  const char *query_prompt, *document_prompt;  // an embedding model's, put before a text; "": none
-  uint64_t weight_bytes;                       // all weights
+  // Of an embedding model: texts that are put before a text; "": none. mlx_engine_embedding_prompt has all.
+  const char *query_prompt, *document_prompt;
+  const char *default_prompt;  // the one for a text without a choice
+  const char *similarity;      // how to compare embeddings: "cosine", "dot", "euclidean" or "manhattan"
+  uint64_t weight_bytes;       // all weights
   // The weights that one decode step reads: all but an embedding table that is not also the output head.
   uint64_t token_weight_bytes;
   uint64_t kv_bytes;  // keys and values of one position; 0 if unknown
@@ -165,6 +168,12 @@ typedef struct mlx_engine_info {
 } mlx_engine_info_t;
 // The strings are borrowed from the engine. Any thread.
 mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine);
+
+// The prompt |name| of an embedding model, borrowed from the engine; NULL if it has none of that name.
+// "document" is also the prompt that the model calls "passage" or "corpus". Any thread.
+const char *mlx_engine_embedding_prompt(const mlx_engine_t *engine, const char *name);
+// The name of its prompt |index|; NULL after the last.
+const char *mlx_engine_embedding_prompt_name(const mlx_engine_t *engine, size_t index);
 
 // ----------------------------------------------------------------------------------------------------------
 // Tokens. All functions: any thread.

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "runtime/rooms.h"
 
 bool mlx_request_is_before(const mlx_request_t *a, const mlx_request_t *b) {
   return a->priority != b->priority ? a->priority > b->priority : a->arrival < b->arrival;
@@ -54,6 +55,10 @@ void mlx_request_release(mlx_request_t *r) {
 // The public calls that concern one request only
 
 void mlx_request_cancel(mlx_request_t *request) { request->cancelled = true; }
+
+size_t mlx_request_read_tokens(const mlx_request_t *request) {
+  return request->fed < request->prompt_count ? request->fed : request->prompt_count;
+}
 
 bool mlx_request_is_done(const mlx_request_t *request) { return request->state == MLX_REQUEST_DONE; }
 

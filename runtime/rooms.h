@@ -86,10 +86,21 @@ mlx_status_t mlx_engine_tokenize_within(const mlx_engine_t *engine, const char *
                                         size_t *out_count) MLX_MUST_USE;
 // Any thread. Finds the id of the token that the tokenizer's file spells |token|. False: there is none.
 bool mlx_engine_find_token(const mlx_engine_t *engine, const char *token, int32_t *out_id);
+// Any thread. The end-of-text tokens, borrowed.
+const int32_t *mlx_engine_ends(const mlx_engine_t *engine, size_t *out_count);
 // Builds the tables that requests with a grammar need, so that the first such request does not wait for
 // them. May run beside other threads that use the engine, if none of them uses a grammar before it has
 // returned. Not by two threads at a time.
 mlx_status_t mlx_engine_prepare_grammars(mlx_engine_t *engine) MLX_MUST_USE;
+
+// ----------------------------------------------------------------------------------------------------------
+// Requests of a scheduler, on its thread
+
+// The |user| of each request that has a sequence and pages, at most |capacity| of them. Returns how many
+// there are.
+size_t mlx_scheduler_running(const mlx_scheduler_t *scheduler, void **out_users, size_t capacity);
+// Tokens of the prompt that steps have read.
+size_t mlx_request_read_tokens(const mlx_request_t *request);
 
 // ----------------------------------------------------------------------------------------------------------
 // Embeddings

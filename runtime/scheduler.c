@@ -115,6 +115,12 @@ mlx_scheduler_stats_t mlx_scheduler_stats(const mlx_scheduler_t *s) {
   return stats;
 }
 
+size_t mlx_scheduler_running(const mlx_scheduler_t *s, void **out_users, size_t capacity) {
+  for (size_t i = 0; i < s->running.count && i < capacity; ++i)
+    out_users[i] = s->running.items[i]->output.user;
+  return s->running.count;
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Requests
 

@@ -1,8 +1,10 @@
-"""Checks definitions in the whole tree: each type is defined once, and each function has a caller. Two rules, each a test case:
+"""Checks definitions in the whole tree: each type is defined once, and each function has a caller. Four rules, each a test case:
 
   types    no two headers define the same type or tag, so that a file may include any two of them; a type mlx_NAME_t is defined
            in one file
   callers  every function that is not static has a caller outside tests/, or is part of the public interface, or is in FOR_TESTS
+  static   a function that only its own file uses is static
+  json     no file appends members of JSON objects as text: base/json_writer.h writes them
 
 Run: python3 tests/definitions.py [ROOT]
 """
@@ -33,6 +35,26 @@ FOR_TESTS = {
     "mlx_weights_write": "writes the weights of a model without compiling it",
 }
 CALLED_BY_NAME = {"mlx_network_run": "modules call it by its symbol (compiler/emit_cpu.c)"}
+
+
+def check_static(texts, public=()):
+    owners, users = {}, {}
+    for path, text in texts.items():
+        code = COMMENT_OR_STRING.sub(" ", text)
+        if path.endswith(".c") and room_of(path) not in OUTSIDE and not path.startswith("base/windows/"):
+            for name in DEFINITION.findall(code):
+                owners.setdefault(name, set()).add(path)
+        for name in set(re.findall(r"\bmlx_\w+", PROTOTYPE.sub("", code) if path.endswith(".h") else code)):
+            users.setdefault(name, set()).add(path)
+    return ["%s: nothing else uses %s; make it static" % (min(files), name) for name, files in sorted(owners.items())
+            if len(files) == 1 and name not in public and name not in CALLED_BY_NAME and users.get(name, files) <= files]
+
+
+APPENDS = re.compile(r"\b(?:mlx_text_puts|mlx_text_printf|mlx_text_append|s?n?f?printf)\s*\(([^;]*?)\);", re.S)
+STRING = re.compile(r'"((?:\\.|[^"\\\n])*)"')
+MEMBER = re.compile(r'(?:^|[{,\s])\\"[\w%]+\\":(?!:)')
+# Files that append parts of JSON text, and why.
+JSON_TEXT = {"output/output_grammar.c": "writes the head of a call as a literal of a grammar"}
 
 
 def typedef_name(declaration):
@@ -83,6 +105,13 @@ def check_callers(texts, public=()):
                      for name in FOR_TESTS if owners and (name not in owners or used[name] > len(owners[name]))]
 
 
+def check_json(texts):
+    return ["%s:%d: appends a member of a JSON object as text; use base/json_writer.h" % (path, text.count("\n", 0, match.start()) + 1)
+            for path, text in sorted(texts.items())
+            if path.endswith((".c", ".h")) and room_of(path) not in OUTSIDE and not path.endswith("_fuzz.c") and path not in JSON_TEXT
+            for match in APPENDS.finditer(text) if MEMBER.search("".join(STRING.findall(match[1])))]
+
+
 def public_functions(root, texts):
     headers = PUBLIC_HEADERS.search(read(os.path.join(root, "release/headers.cmake")))[1].split()
     return {name for path in headers for name in re.findall(r"\b(mlx_\w+)\(", COMMENT_OR_STRING.sub(" ", texts[path]))}
@@ -95,6 +124,12 @@ def check_itself():
     assert len(check_types(twice)) == 2 and not check_types({"base/a.h": twice["base/a.h"], "cli/b.c": twice["cli/b.c"]})
     lonely = {"base/a.h": "void mlx_a(void);\nint mlx_b(int c)\n    MLX_MUST_USE;\n", "base/a.c": "void mlx_a(void) {\n}\nint mlx_b(int c) {\n}\n",
               "base/b.c": "static void c(void) {\n  mlx_b(1);\n}\n", "tests/c.c": "static void d(void) {\n  mlx_a();\n}\n"}
+    appends = 'mlx_text_puts(&a, "{\\"b\\":1}");\nmlx_text_printf(out, "@\\"%s\\" : %s", a, b);\nmlx_text_printf(out, ", \\"%s\\":", a);\n'
+    assert len(check_json({"base/a.c": appends})) == 2 and not check_json({"tests/a.c": appends})
+    assert not check_static(lonely)
+    own = {"base/a.h": "void mlx_a(void);\nvoid mlx_b(void);\n", "base/a.c": "void mlx_b(void) {\n}\nvoid mlx_a(void) {\n  mlx_b();\n}\n",
+           "base/c.c": "static void c(void) {\n  mlx_a();\n}\n"}
+    assert check_static(own) == ["base/a.c: nothing else uses mlx_b; make it static"]
     assert [fault for fault in check_callers(lonely) if "FOR_TESTS" not in fault] == ["base/a.c: nothing calls mlx_a"]
 
 
@@ -103,12 +138,12 @@ def main():
     check_itself()
     texts = {name: read(os.path.join(root, name)) for name in sources(root)}
     failed, public = 0, public_functions(root, texts)
-    for name, faults in ("types", check_types(texts)), ("callers", check_callers(texts, public)):
+    for name, faults in ("types", check_types(texts)), ("callers", check_callers(texts, public)), ("static", check_static(texts, public)), ("json", check_json(texts)):
         failed += bool(faults)
         print("%s: %s" % (name, "failed" if faults else "%d files, no fault" % len(texts)))
         for fault in faults:
             print("  " + fault)
-    print("%d passed, %d failed" % (2 - failed, failed))
+    print("%d passed, %d failed" % (4 - failed, failed))
     return failed != 0
 
 

@@ -3,12 +3,14 @@
 
   links      every relative link in a Markdown file leads to a file, and its anchor to a heading
   paths      every path of this tree that a Markdown file names in backticks exists
+  kernels    the map in kernels/README.md has every source of kernels/cpu/ and every CUDA file with an entry point
   mentions   every docs/*.md page that a source file names exists
+  names      every function, type, macro, variable and file that a page of the code names in backticks exists in the tree
   messages   every error and hint that a page quotes shares four words in a row with a string of the source
   examples   every C block of docs/internals/adding-a-model.md is part of models/exaone4.c
   rooms      the table of rooms in docs/architecture.md is ORDER of tests/structure.py
   pictures   docs/images/*.svg are what bench/chart.py and bench/chat_picture.py draw
-  lines      text lines of README.md, CONTRIBUTING.md, kernels/README.md and docs/ have at most 120 characters
+  lines      text lines of README.md, CONTRIBUTING.md, CHANGELOG.md, kernels/README.md and docs/ have at most 120 characters
   lengths    a page of docs/internals/ has at most 150 lines
   index      docs/README.md links to every page of docs/; those of docs/lab/ begin with a date
   tables     tables of figures in README.md and docs/ are what bench/tables.py writes from bench/results/
@@ -45,8 +47,15 @@ PROJECT = re.compile(r"^project\(mlxcel VERSION (\d+\.\d+\.\d+)", re.M)
 PACKAGE = re.compile(r"\bmlxcel(?:-runtime)?[-_:](\d+\.\d+\.\d+)")  # mlxcel_1.2.3_amd64.deb, mlxcel:1.2.3
 BINARY_SIZE = re.compile(r"\bone binary of ([\d.]+) MB\b")
 RELEASE = re.compile(r"(\d+\.\d+\.\d+) \(\d{4}-\d\d-\d\d\)")  # a heading of CHANGELOG.md
-PLACEHOLDER = re.compile(r"\*|\bNAME|NAME_|_NAME|\bXXX|SUBJECT|EXAMPLE|\.\.\.")
+PLACEHOLDER = re.compile(r"\*|\bNAME|NAME_|_NAME|_VERSION_|\bXXX|SUBJECT|EXAMPLE|\.\.\.")
 MOST_LINES = 150
+FILE_NAME = re.compile(r"(?<![\w/.*-])[A-Za-z_][\w-]*\.(?:c|h|cu|cuh|py|sh|cmake|mlir)(?![\w/])")
+OUR_NAME = re.compile(r"\b(?:mlx|mlxcel|MLX|MLXCEL)_\w+")
+IDENTIFIER = re.compile(r"`([A-Za-z]\w*_\w*)(?:\(\))?`")  # a whole code span; on pages of internals/, which have no fields of APIs
+OTHERS_NAMES = {  # of systems and of other programs
+    "pthread.h", "stdatomic.h", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+    "MLXCEL_KEY",  # a variable that the example of docs/agents.md defines
+}
 NOT_OURS = ("tests/docs_links.py", "tests/transfer/modelpack_test.c")  # they name pages that need not exist
 
 
@@ -107,6 +116,41 @@ def check_paths(pages, exists, rooms):
 def check_mentions(sources, exists):
     return ["%s: names %s, which does not exist" % (name, path)
             for name, text in sources.items() for path in sorted(set(MENTION.findall(text))) if not exists(path)]
+
+
+def check_kernels(page, sources):
+    return ["kernels/README.md: has no row for %s" % name for name, text in sorted(sources.items())
+            if (re.fullmatch(r"kernels/cpu/\w+\.c", name) or name.startswith("kernels/cuda/") and 'extern "C" __global__' in text)
+            and "| `%s`" % os.path.basename(name) not in page]
+
+
+def is_history(page):
+    return page == "CHANGELOG.md" or page.startswith("docs/lab/")
+
+
+def check_names(pages, sources, names):
+    """A name exists if a source file has it as a word; mlxcel_NAME also as mlx_NAME (release/headers.cmake renames it)."""
+    text = "\n".join(sources.values())
+    words = set(re.findall(r"\w+", text)) | {os.path.splitext(os.path.basename(name))[0] for name in names} | OTHERS_NAMES
+    words |= {"attack_" + part for part in re.findall(r"^PARTS = .*", text, re.M) for part in re.findall(r"\w+", part)}
+    options = {name.upper().replace("-", "_") for name in re.findall(r'(?:"|--)([a-z][a-z-]+)\b', text)}
+    files = {os.path.basename(name) for name in names} | OTHERS_NAMES
+    faults = []
+
+    def is_known(name):
+        if name.startswith("MLXCEL_") and re.sub("^MLXCEL_", "", name) in options or re.sub("^MLXCEL_[A-Z]+_", "", name) in options:
+            return True  # MLXCEL_OPTION, MLXCEL_VERB_OPTION
+        return name in words or re.sub("^mlxcel", "mlx", re.sub("^MLXCEL", "MLX", name)) in words
+
+    for page, body in pages.items():
+        for code in CODE.findall(FENCE.sub("", body)) if not is_history(page) else ():
+            if PLACEHOLDER.search(code):
+                continue
+            missing = {name for name in FILE_NAME.findall(code) if name not in files}
+            ours = [name for name in OUR_NAME.findall(code) if not name.endswith("_")]
+            missing |= {name for name in ours + (IDENTIFIER.findall(code) if page.startswith("docs/internals/") else []) if not is_known(name)}
+            faults += ["%s: names %s, which is not in the tree" % (page, name) for name in sorted(missing)]
+    return faults
 
 
 def literals(text):
@@ -212,6 +256,11 @@ def check_itself():
     pages = {"a.md": "# One\n[x](b.md) [y](#two) `base/gone.c` `base/NAME.c`\n```\n[z](gone.md)\n```\n"}
     exists = {"a.md", "base/here.c"}.__contains__
     assert len(check_links(pages, exists)) == 2 and len(check_paths(pages, exists, {"base"})) == 1
+    kernels = {"kernels/cpu/a.c": "", "kernels/cpu/b.c": "", "kernels/cuda/c.cuh": 'extern "C" __global__ void', "kernels/cuda/d.cuh": ""}
+    assert len(check_kernels("| `a.c` | x |", kernels)) == 2
+    named = {"docs/internals/a.md": "`mlx_gone(3)` `mlx_here` `mlxcel_here_t` `gone.c` `here.c` `left_over` `MLXCEL_TOP_K` `mlx_NAME` `nodes_test`",
+             "docs/b.md": "`some_field` `mlx_gone_t`", "docs/lab/c.md": "`mlx_gone`"}
+    assert len(check_names(named, {"a.c": 'mlx_here mlx_here_t "top-k"'}, ["base/here.c", "tests/graph/nodes_test.c"])) == 4
     assert check_mentions({"base/a.c": "// docs/gone.md"}, exists) and check_rooms("| `base/` | x | graph |")
     assert len(check_lines({"docs/a.md": "a " * 70, "a.md": "a " * 70, "README.md": "| %s |" % ("a " * 70)})) == 1
     assert len(check_lengths({"docs/internals/a.md": "a\n" * 151, "docs/b.md": "a\n" * 151, "docs/internals/c.md": "a\n" * 150})) == 1
@@ -244,7 +293,8 @@ def main():
     failed = 0
     version = PROJECT.search(sources["CMakeLists.txt"])[1]
     checks = (("links", check_links(pages, exists)), ("paths", check_paths(pages, exists, rooms)),
-              ("mentions", check_mentions(sources, exists)),
+              ("kernels", check_kernels(pages["kernels/README.md"], sources)), ("mentions", check_mentions(sources, exists)),
+              ("names", check_names(pages, {name: text for name, text in sources.items() if not name.endswith(".txt") or "CMakeLists" in name}, names)),
               ("messages", check_messages(pages, [string for name, text in sources.items() if name.endswith(".c")
                                                                    for string in literals(text)])),
               ("examples", check_examples(pages["docs/internals/adding-a-model.md"], sources["models/exaone4.c"])),

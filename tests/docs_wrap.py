@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Wraps the text of README.md, CONTRIBUTING.md, kernels/README.md and docs/ at 120 characters. Tables, code blocks and headings stay as they are.
+"""Wraps the text of README.md, CONTRIBUTING.md, CHANGELOG.md, kernels/README.md and docs/ at 120 characters. Tables, code blocks and headings stay as they are.
 
   docs_wrap.py            wrap every paragraph and list item that has a longer line
   docs_wrap.py --check    print the lines that are longer, and fail
@@ -13,6 +13,7 @@ import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WIDTH = 120
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "kernels/README.md")  # beside docs/
 ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)]) +")
 SPECIAL = re.compile(r"\s*(?:\||#|<|```|~~~|!\[)")  # a table, a heading, a comment, a fence, a picture: never part of a paragraph
 MARKER = re.compile(r" (?=(?:[-*+>|]|#+|\d+[.)])(?: |$))")  # at the start of a line it would begin a list, a quote or a heading
@@ -70,7 +71,7 @@ def long_lines(text):
 
 
 def is_wrapped(name):
-    return name in ("README.md", "CONTRIBUTING.md", "kernels/README.md") or name.startswith("docs/") and name.endswith(".md")
+    return name in PAGES or name.startswith("docs/") and name.endswith(".md")
 
 
 def check_itself():
@@ -91,7 +92,7 @@ def main():
     if sys.argv[1:] not in ([], ["--check"]):
         sys.exit(__doc__)
     failed = False
-    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "kernels/README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+    for path in [*(ROOT / name for name in PAGES), *sorted((ROOT / "docs").rglob("*.md"))]:
         text = path.read_text()
         if sys.argv[1:]:
             for number in long_lines(text):

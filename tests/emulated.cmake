@@ -1,5 +1,6 @@
-# Tests of a cross build under CMAKE_CROSSCOMPILING_EMULATOR. ctest runs the test programs through the emulator. The programs that a test starts need
-# the emulator too, so they are scripts: one runs mlxcel through the emulator, one runs this machine's iree-compile for the other machine.
+# Tests of a cross build under CMAKE_CROSSCOMPILING_EMULATOR. ctest runs the test programs through the emulator. The
+# programs that a test starts need the emulator too, so they are scripts: one runs mlxcel through the emulator, one runs
+# this machine's iree-compile for the other machine.
 set(emulated ${CMAKE_BINARY_DIR}/emulated)
 string(REPLACE ";" " " emulator "${CMAKE_CROSSCOMPILING_EMULATOR}")
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks that every C and CUDA source is formatted as .clang-format says; generated files are listed in .clang-format-ignore.
+# Checks that every C and CUDA source is formatted as .clang-format says; generated files are listed in
+# .clang-format-ignore.
 #
 #   tests/format.sh DEPS              print the files that are not, and fail
 #   tests/format.sh DEPS --in-place   format them

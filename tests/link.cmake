@@ -1,10 +1,13 @@
-# link_tested_rooms(TARGET FILE) links a test program with the rooms whose headers FILE and the test headers that it includes name, and
-# makes it depend on the program mlxcel if it starts that program. A new include of a test needs no line in CMakeLists.txt.
+# link_tested_rooms(TARGET FILE) links a test program with the rooms whose headers FILE and the test headers that it
+# includes name, and makes it depend on the program mlxcel if it starts that program. A new include of a test needs no
+# line in CMakeLists.txt.
 
-# Rooms that are libraries, each before the rooms that it calls. open/ calls the compiler, which every program links for itself.
+# Rooms that are libraries, each before the rooms that it calls. open/ calls the compiler, which every program links for
+# itself.
 set(tested_rooms server open compiler runtime output grammar template tokenizer transfer artifact cache line unicode models graph shim base)
 
-# Reads FILE once: appends the paths that it includes to the property test_includes, and whether it starts mlxcel to test_starts.
+# Reads FILE once: appends the paths that it includes to the property test_includes, and whether it starts mlxcel to
+# test_starts.
 function(read_test_source file)
   get_property(known GLOBAL PROPERTY test_includes_${file} SET)
   if(known)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Runs `show` and `compile` on every fixture with a binary that is built with AddressSanitizer and UBSan.
+"""Runs `show` and `compile` on every model under tests/fixtures with a binary that is built with AddressSanitizer and UBSan.
 
-  sanitized.py BINARY
+  sanitized.py BINARY [NAME...]
 
-./build.sh test --all builds BINARY. Without it the test is skipped (exit status 77). Two fixtures run at a time. iree-compile, which has no sanitizers, runs
-once; a script gives its module to all other fixtures.
+./build.sh test --all builds BINARY. Without it the test is skipped (exit status 77). NAME: only fixtures whose path has it. A model is a directory with config.json
+and weights, or a GGUF file, in any folder; a fixture that no rule below finds fails the test. As many fixtures run at a time as there are CPUs. iree-compile, which
+has no sanitizers, runs once; a script gives its module to all other fixtures.
 """
 import concurrent.futures
 import os
@@ -15,7 +16,17 @@ import tempfile
 
 FIXTURES = pathlib.Path(__file__).resolve().parent / "fixtures"
 TOKENIZER = FIXTURES / "tiny-llama" / "tokenizer.json"
-FILES = ("config.json", "generation_config.json", "model.safetensors")
+NO_MODELS = ("minisign", "tls", "wide")  # folders without weights
+FEWEST = 290
+
+
+def find_fixtures():
+    """The models, and the folders of FIXTURES in which there is none although they should have some."""
+    folders = {path.parent for path in FIXTURES.rglob("*.safetensors") if (path.parent / "config.json").exists()}
+    directories = sorted(folder for folder in folders if not (folder.parent / "modules.json").exists())  # those are layers of a model
+    fixtures = directories + sorted(FIXTURES.rglob("*.gguf"))
+    used = {path.relative_to(FIXTURES).parts[0] for path in fixtures}
+    return fixtures, sorted(path.name for path in FIXTURES.iterdir() if path.is_dir() and path.name not in used and path.name not in NO_MODELS)
 
 
 def prepare(fixture, folder):
@@ -24,9 +35,8 @@ def prepare(fixture, folder):
         return fixture
     model = folder / "model"
     model.mkdir()
-    for name in FILES:
-        if (fixture / name).exists():
-            (model / name).symlink_to(fixture / name)
+    for path in fixture.iterdir():
+        (model / path.name).symlink_to(path)
     (model / TOKENIZER.name).symlink_to(TOKENIZER)
     return model
 
@@ -65,17 +75,22 @@ def check(binary, compiler, fixture):
 
 
 def main():
-    binary = sys.argv[1]
+    binary, names = sys.argv[1], sys.argv[2:]
     if not os.path.exists(binary):
         print(f"skipped: there is no {binary}: ./build.sh test --all builds it")
         return 77
-    fixtures = sorted(path.parent for path in FIXTURES.glob("*/config.json")) + sorted(FIXTURES.glob("*.gguf")) + sorted(FIXTURES.glob("gguf/*.gguf"))
-    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(2) as pool:
+    fixtures, unused = find_fixtures()
+    if unused or len(fixtures) < FEWEST:
+        print(f"{len(fixtures)} fixtures, at least {FEWEST} expected; folders without a model: {', '.join(unused) or 'none'}")
+        return 1
+    if names:
+        fixtures = [path for path in fixtures if any(name in str(path.relative_to(FIXTURES)) for name in names)]
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         compiler = make_compiler(binary, pathlib.Path(folder))
         faults = [text for text in pool.map(lambda fixture: check(binary, compiler, fixture), fixtures) if text]
     print("\n".join(faults))
     print(f"{len(fixtures) - len(faults)} passed, {len(faults)} failed, 0 skipped")
-    return 1 if faults or len(fixtures) < 80 else 0
+    return 1 if faults or not fixtures else 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Checks the structure of the tree: which room includes which, include cycles, file length, names that Windows declares, and places of tests.
 
-File A depends on file B if A includes B, or if A uses a function that B defines, whichever header declares it. Seven rules, each
+File A depends on file B if A includes B, or if A uses a function that B defines, whichever header declares it. Eight rules, each
 a test case:
 
   order    a room includes only the rooms that ORDER lists for it, a folder of FOLDERS only what that table lists
@@ -10,6 +10,7 @@ a test case:
   names    no static function has the name of a function that base/windows/posix.h replaces or that mingw's headers declare: it would
            not compile for Windows
   tests    a program NAME_test.c lies in tests/ROOM, where the build finds it; no two have the same name
+  comments   a comment line of a shell script or of CMake has at most 120 columns
   state    no file of server/ has a variable that all servers of the process share
 
 Run: python3 tests/structure.py [ROOT]   ("--graph" prints the dependencies of each file)
@@ -52,6 +53,7 @@ FOLDERS = {
 OUTSIDE = ("tests", "third_party", "bench", "examples", "release")  # may include anything; nothing includes them
 MAX_LINES = 800
 MAX_COLUMNS = 110
+MAX_SCRIPT_COLUMNS = 120
 MAX_FUNCTION_LINES = {"c": 60, "h": 60, "cu": 100, "cuh": 100}
 GENERATED = re.compile(r"(_tables?\.h|^unicode/tables\.c|^tests/goldens/.*\.h)$")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
@@ -73,12 +75,15 @@ def read(path):
         return file.read()
 
 
-def sources(root):
+def tracked(root):
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, capture_output=True, text=True)
     names = listed.stdout.split("\n") if listed.returncode == 0 else [
         os.path.relpath(os.path.join(folder, name), root) for folder, _, files in os.walk(root) for name in files]
-    return [name for name in names
-            if re.search(r"\.(c|h|cu|cuh)$", name) and not name.startswith("build/") and os.path.isfile(os.path.join(root, name))]
+    return [name for name in names if name and not name.startswith(("build/", ".git/")) and os.path.isfile(os.path.join(root, name))]
+
+
+def sources(root):
+    return [name for name in tracked(root) if re.search(r"\.(c|h|cu|cuh)$", name)]
 
 
 def room_of(path):
@@ -235,6 +240,15 @@ def check_state(texts):
             for match in VARIABLE.finditer(COMMENT_OR_STRING.sub(" ", texts[path])) if " const" not in match[0]]
 
 
+def scripts(root):
+    return [name for name in tracked(root) if re.search(r"(\.sh|\.cmake|(^|/)CMakeLists\.txt)$|^\.ci/", name)]
+
+
+def check_comments(texts):
+    return ["%s:%d: a comment of more than %d columns" % (path, number, MAX_SCRIPT_COLUMNS) for path, text in sorted(texts.items())
+            for number, line in enumerate(text.split("\n"), 1) if len(line) > MAX_SCRIPT_COLUMNS and line.lstrip().startswith("#")]
+
+
 def check_itself():
     """The checks must find what they look for."""
     bad = {"base/a.c": '#include "models/b.h"\nvoid mlx_a(void) {\n  mlx_b();\n}\n', "models/b.h": "void mlx_b(void);\n",
@@ -251,6 +265,7 @@ def check_itself():
     assert len(check_tests({"tests/a_test.c": "", "tests/base/b_test.c": "", "tests/cli/b_test.c": "", "tests/support/c_test.c": ""})) == 3
     assert len(check_state({"server/core/a.c": "static uv_mutex_t mutex;\nint count = 0;\nstatic const int a = 1;\nstatic int f(void) {\n  int b;\n}\n"})) == 2
     assert len(check_length({"base/a.c": "// %s\n" % ("a" * 107) + "  // %s\n" % ("a" * 106)})) == 1
+    assert len(check_comments({"a.sh": "  # %s\necho %s # a\n# %s\n" % ("a" * 120, "a" * 130, "a" * 118)})) == 1
     good = dict(bad, **{"base/a.c": "void mlx_a(void) {\n}\n", "base/long.c": "\n"})
     assert not check_order(good) and not check_cycles(good) and not check_length(good)
 
@@ -265,13 +280,14 @@ def main():
             print("%s: %s" % (path, " ".join(sorted(to))))
         return 0
     failed = 0
-    for name, check in (("order", check_order), ("cycles", check_cycles), ("length", check_length), ("functions", check_functions), ("names", check_names), ("tests", check_tests), ("state", check_state)):
+    checks = [("comments", lambda _: check_comments({name: read(os.path.join(root, name)) for name in scripts(root)}))]
+    for name, check in checks + [("order", check_order), ("cycles", check_cycles), ("length", check_length), ("functions", check_functions), ("names", check_names), ("tests", check_tests), ("state", check_state)]:
         faults = check(texts)
         failed += bool(faults)
         print("%s: %s" % (name, "failed" if faults else "%d files, no fault" % len(texts)))
         for fault in faults:
             print("  " + fault.replace("\n", "\n  "))
-    print("%d passed, %d failed" % (7 - failed, failed))
+    print("%d passed, %d failed" % (8 - failed, failed))
     return failed != 0
 
 

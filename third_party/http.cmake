@@ -1,5 +1,6 @@
-# Builds Mbed TLS, for curl and server/http/tls.c, and libcurl, for transfer/http.c only. Their configuration is the same on every
-# 64-bit Linux and is stored beside this file (curl_config.h, mbedtls_config.h). On Windows curl uses Schannel instead of Mbed TLS.
+# Builds Mbed TLS, for curl and server/http/tls.c, and libcurl, for transfer/http.c only. Their configuration is the
+# same on every 64-bit Linux and is stored beside this file (curl_config.h, mbedtls_config.h). On Windows curl uses
+# Schannel instead of Mbed TLS.
 set(CURL ${MLXCEL_CRATES}/curl-sys/curl)
 set(MBEDTLS ${MLXCEL_CRATES}/mbedtls-rs-sys/mbedtls)
 
@@ -19,7 +20,8 @@ target_include_directories(curl SYSTEM PUBLIC ${CURL}/include)
 target_include_directories(curl PRIVATE ${CURL}/lib)
 target_compile_definitions(curl PRIVATE BUILDING_LIBCURL=1 HAVE_CONFIG_H=1 _GNU_SOURCE PUBLIC CURL_STATICLIB=1)
 if(WIN32)
-  # curl's configuration for Windows rejects compilers other than MSVC, but its values are right for them: remove the check.
+  # curl's configuration for Windows rejects compilers other than MSVC, but its values are right for them: remove the
+  # check.
   file(READ ${CURL}/lib/config-win32.h config)
   string(REGEX REPLACE "#if !defined\\(_MSC_VER\\) [^\n]*\n#error [^\n]*\n#endif\n" "" config "${config}")
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/curl/curl_config.h CONTENT "${config}" @ONLY)

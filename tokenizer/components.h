@@ -2,8 +2,9 @@
 //
 //   tokenizer.h      the public functions
 //   open.c           finds the image of a tokenizer in the cache, or creates the tokenizer and stores its
-//   image image.c          the tables of a tokenizer as one mapped file; image_writer.c stores it read.c
-//   creates a tokenizer: reads the post-processor, and the rest through read_model.c (model
+//                    image
+//   image.c          the tables of a tokenizer as one mapped file; image_writer.c stores it
+//   read.c           creates a tokenizer: reads the post-processor, and the rest through read_model.c (model
 //                    and added tokens) and read_steps.c (normalizer, pre-tokenizer, decoder)
 //   encode.c         text -> ids: added tokens, normalize.c, pretokenize.c, then bpe.c, unigram.c or
 //                    wordpiece.c, then the post-processor's template
@@ -13,6 +14,7 @@
 #define MLXCEL_TOKENIZER_COMPONENTS_H_
 
 #include "base/file.h"
+#include "base/meter.h"
 #include "tokenizer/added_set.h"
 #include "tokenizer/decoder.h"
 #include "tokenizer/image_writer.h"
@@ -69,6 +71,9 @@ struct mlx_tokenizer {
   mlx_image_writer_t *writer;  // stores the image of a new tokenizer; may be NULL
 };
 
+// The same as mlx_tokenizer_create. |meter|, whose unit and total this sets, shows how much is done.
+mlx_status_t mlx_tokenizer_build(const char *name, const char *json, size_t length, mlx_meter_t *meter,
+                                 mlx_tokenizer_t **out_tokenizer) MLX_MUST_USE;
 // |longest| of a tokenizer whose other members are set.
 size_t mlx_tokenizer_find_longest(const mlx_tokenizer_t *tokenizer);
 // Creates word_regex if an added token needs it.

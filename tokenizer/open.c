@@ -70,8 +70,12 @@ mlx_status_t mlx_tokenizer_open(mlx_cache_t *cache, const mlx_tokenizer_text_t *
     find_image(cache, key, out_tokenizer);
   }
   if (*out_tokenizer) return NULL;
+  mlx_meter_t meter;
+  mlx_meter_begin(&meter, text->report,
+                  is_cached ? "building the tokenizer (once)" : "building the tokenizer", 0);
   MLX_TRY(text->read(text->user, &json, &length));
-  mlx_status_t status = mlx_tokenizer_create(text->name, json, length, out_tokenizer);
+  mlx_status_t status = mlx_tokenizer_build(text->name, json, length, &meter, out_tokenizer);
+  mlx_meter_end(&meter);
   mlx_free(json);
   if (!status && is_cached && length >= MIN_STORED) store_image(cache, text, key, *out_tokenizer);
   return status;

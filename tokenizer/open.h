@@ -3,6 +3,7 @@
 #ifndef MLXCEL_TOKENIZER_OPEN_H_
 #define MLXCEL_TOKENIZER_OPEN_H_
 
+#include "base/report.h"
 #include "cache/cache.h"
 #include "tokenizer/tokenizer.h"
 
@@ -14,6 +15,7 @@ typedef struct mlx_tokenizer_text {
   // Release the text with mlx_free.
   mlx_status_t (*read)(void *user, char **out_json, size_t *out_length);
   void *user;
+  const mlx_report_t *report;  // of the building of a tokenizer that is not in the cache; may be NULL
 } mlx_tokenizer_text_t;
 
 // Opens the tokenizer of |text|. |cache| may be NULL. A cache that cannot be read or written is not an error:

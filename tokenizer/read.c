@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/json_writer.h"
 #include "base/memory.h"
 #include "tokenizer/components.h"
 #include "tokenizer/fields.h"
@@ -177,35 +178,44 @@ static mlx_status_t read_post_processor(const mlx_json_t *json, yyjson_val *obje
 static mlx_status_t keep_steps(const mlx_json_t *json, mlx_tokenizer_t *tokenizer) {
   static const char *const keys[] = {"normalizer", "pre_tokenizer", "decoder"};
   mlx_text_t text = {0};
+  mlx_json_writer_t writer = {.out = &text};
   bool written = true;
+  mlx_json_begin_object(&writer, NULL, MLX_JSON_COMPACT);
   for (size_t i = 0; i < sizeof keys / sizeof *keys && written; ++i) {
     yyjson_val *value = mlx_json_find(json->root, keys[i]);
     size_t length = 4;
     char *part = value ? yyjson_val_write(value, YYJSON_WRITE_NOFLAG, &length) : NULL;
     written = !value || part;
-    mlx_text_printf(&text, "%c\"%s\":", i ? ',' : '{', keys[i]);
-    mlx_text_append(&text, part ? part : "null", length);
+    mlx_json_put_raw(&writer, keys[i], part ? part : "null", length);
     free(part);
   }
-  mlx_text_puts(&text, "}");
+  mlx_json_end(&writer);
   mlx_status_t status = written ? mlx_text_take(&text, &tokenizer->steps, &tokenizer->steps_length)
                                 : mlx_error(MLX_OUT_OF_MEMORY, "out of memory: writing JSON");
   mlx_text_clear(&text);
   return status;
 }
 
-static mlx_status_t read_tokenizer(const mlx_json_t *json, mlx_budget_t *budget, mlx_tokenizer_t *tokenizer) {
+static mlx_status_t read_tokenizer(const mlx_json_t *json, mlx_budget_t *budget, mlx_meter_t *meter,
+                                   mlx_tokenizer_t *tokenizer) {
   // |truncation| and |padding| are those of the last call before the file was saved. As in transformers, each
   // call decides for itself.
   MLX_TRY(mlx_tokenizer_read_kind(json, tokenizer));
   MLX_TRY(mlx_tokenizer_read_steps(json, tokenizer));
   MLX_TRY(keep_steps(json, tokenizer));
-  MLX_TRY(mlx_tokenizer_read_model(json, budget, tokenizer));
+  MLX_TRY(mlx_tokenizer_read_model(json, budget, meter, tokenizer));
   return read_post_processor(json, mlx_json_find(json->root, "post_processor"), "post_processor", tokenizer);
 }
 
 mlx_status_t mlx_tokenizer_create(const char *name, const char *json, size_t length,
                                   mlx_tokenizer_t **out_tokenizer) {
+  mlx_meter_t silent;
+  mlx_meter_begin(&silent, NULL, "", 0);
+  return mlx_tokenizer_build(name, json, length, &silent, out_tokenizer);
+}
+
+mlx_status_t mlx_tokenizer_build(const char *name, const char *json, size_t length, mlx_meter_t *meter,
+                                 mlx_tokenizer_t **out_tokenizer) {
   mlx_json_t document;
   *out_tokenizer = NULL;
   mlx_tokenizer_t *tokenizer;
@@ -221,7 +231,7 @@ mlx_status_t mlx_tokenizer_create(const char *name, const char *json, size_t len
     // without entropy only that protection is lost.
     uint64_t *seed = &tokenizer->model.vocab.seed;
     if (getrandom(seed, sizeof *seed, 0) != sizeof *seed) *seed = (uintptr_t)tokenizer;
-    status = read_tokenizer(&document, &budget, tokenizer);
+    status = read_tokenizer(&document, &budget, meter, tokenizer);
     if (!status) tokenizer->longest = mlx_tokenizer_find_longest(tokenizer);
   }
   mlx_json_close(&document);

@@ -12,6 +12,7 @@
 #define MAX_ADDED_LENGTH 1024                   // bytes
 #define MAX_ADDED_NORMALIZED ((size_t)1 << 20)  // bytes of an added token between two steps of the normalizer
 #define MAX_TRIE_TOKEN 1024  // bytes; limits the time of Unigram and WordPiece at each position of a text
+#define SHOWN_EACH 4096      // tokens or merges between two looks at the clock
 #define UNK_PENALTY 10.0     // Unigram: an unknown character scores this much below the lowest token
 
 // single_word uses \w of Rust's regex crate. Unlike Oniguruma's \w, it has the joiners and lacks ² ³ ¹ ¼ ½ ¾.
@@ -31,7 +32,13 @@ typedef struct model_reader {
   size_t vocab_count, vocab_bytes;     // of model.vocab
   size_t arena_capacity;               // of the vocabulary's arena
   mlx_budget_t *budget;
+  mlx_meter_t *meter;
 } model_reader_t;
+
+// Of the tokens and the merges, or of the tokens twice if they go into a trie.
+static void show(const model_reader_t *reader, size_t done) {
+  if (done % SHOWN_EACH == 0) mlx_meter_show(reader->meter, done);
+}
 
 // The error about an id that a token already has. A token's text has no NUL at its end.
 static mlx_status_t duplicate_id_error(const mlx_json_t *json, const char *path, const char *verb, int32_t id,
@@ -152,8 +159,9 @@ static void set_token(model_reader_t *reader, int32_t id, const char *text, size
 static mlx_status_t read_vocab(model_reader_t *reader) {
   mlx_vocab_t *vocab = &reader->model->vocab;
   vocab_iter_t iter = begin_vocab(reader);
+  size_t done = 0;
   bool found;
-  for (vocab_item_t item;;) {
+  for (vocab_item_t item;; show(reader, ++done)) {
     MLX_TRY(next_item(reader, &iter, &item, &found));
     if (!found) return NULL;
     if (mlx_vocab_has(vocab, item.id, MLX_TOKEN_IS_USED)) {
@@ -249,6 +257,7 @@ static mlx_status_t read_merges(const model_reader_t *reader, yyjson_val *merges
     if (yyjson_is_str(merge) && !strncmp(yyjson_get_str(merge), "#version", 8)) continue;
     status = read_merge(json, merge, index, rank++, model, joined);
     if (!status) status = mlx_budget_step(reader->budget, 8);
+    show(reader, reader->vocab_count + index + 1);
     if (status) break;
   }
   mlx_free(joined);
@@ -330,6 +339,7 @@ static mlx_status_t fill_trie(const model_reader_t *reader) {
     if (token->flags & MLX_TOKEN_IS_USED)
       mlx_trie_add(&model->trie, model->vocab.arena + token->text, token->text_length, (int32_t)id);
     MLX_TRY(mlx_budget_step(reader->budget, token->text_length + 1));
+    show(reader, reader->vocab_count + id + 1);
   }
   return mlx_trie_shrink(&model->trie);
 }
@@ -623,7 +633,7 @@ static mlx_status_t allocate_vocab(model_reader_t *reader) {
   return mlx_vocab_create_index(vocab, texts);
 }
 
-mlx_status_t mlx_tokenizer_read_model(const mlx_json_t *json, mlx_budget_t *budget,
+mlx_status_t mlx_tokenizer_read_model(const mlx_json_t *json, mlx_budget_t *budget, mlx_meter_t *meter,
                                       mlx_tokenizer_t *tokenizer) {
   yyjson_val *object = mlx_json_find(json->root, "model");
   model_reader_t reader = {.json = json,
@@ -632,9 +642,14 @@ mlx_status_t mlx_tokenizer_read_model(const mlx_json_t *json, mlx_budget_t *budg
                            .object = object,
                            .vocab = mlx_json_find(object, "vocab"),
                            .added = mlx_json_find(json->root, "added_tokens"),
-                           .budget = budget};
+                           .budget = budget,
+                           .meter = meter};
   if (reader.added) MLX_TRY(mlx_field_container(json, "added_tokens", reader.added, true));
   MLX_TRY(allocate_vocab(&reader));
+  const bool is_bpe = tokenizer->model.kind == MLX_MODEL_BPE;
+  meter->unit = is_bpe ? "tokens and merges" : "tokens";
+  meter->total = reader.vocab_count +
+                 (is_bpe ? yyjson_arr_size(mlx_json_find(object, "merges")) : tokenizer->model.vocab.size);
   MLX_TRY(read_vocab(&reader));
   find_byte_ids(&tokenizer->model);
   switch (tokenizer->model.kind) {

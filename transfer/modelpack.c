@@ -10,6 +10,7 @@
 #include "artifact/tar.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/meter.h"
 #include "base/text.h"
 #include "transfer/download.h"
 #include "transfer/hub.h"
@@ -131,7 +132,8 @@ static mlx_status_t make_folder_of(const char *path) {
   return status;
 }
 
-static mlx_status_t copy_member(const mlx_tar_t *tar, const mlx_tar_member_t *member, const char *path) {
+static mlx_status_t copy_member(const mlx_tar_t *tar, const mlx_tar_member_t *member, const char *path,
+                                mlx_meter_t *meter) {
   mlx_writer_t writer;
   char *piece;
   MLX_TRY(mlx_remove_tree(path));  // from a killed pull
@@ -144,6 +146,7 @@ static mlx_status_t copy_member(const mlx_tar_t *tar, const mlx_tar_member_t *me
       status = mlx_tar_read(tar, member->offset + done, piece, length);
       if (!status) status = mlx_writer_write(&writer, piece, length);
       done += length;
+      mlx_meter_show(meter, member->offset + done);
     }
     if (!status) status = mlx_writer_close(&writer);
     if (status) mlx_writer_abandon(&writer);
@@ -152,7 +155,8 @@ static mlx_status_t copy_member(const mlx_tar_t *tar, const mlx_tar_member_t *me
   return status;
 }
 
-static mlx_status_t unpack_all(mlx_tar_t *tar, const char *folder, mlx_hub_listing_t *files) {
+static mlx_status_t unpack_all(mlx_tar_t *tar, const char *folder, mlx_hub_listing_t *files,
+                               mlx_meter_t *meter) {
   mlx_tar_member_t member;
   for (;;) {
     bool found;
@@ -162,19 +166,27 @@ static mlx_status_t unpack_all(mlx_tar_t *tar, const char *folder, mlx_hub_listi
     if (member.folder || is_pickle(member.name)) continue;
     MLX_TRY(add_file(files, member.name));
     MLX_TRY(mlx_join_path(folder, member.name, &path));
-    mlx_status_t status = copy_member(tar, &member, path);
+    mlx_status_t status = copy_member(tar, &member, path, meter);
     mlx_free(path);
     MLX_TRY(status);
   }
 }
 
-mlx_status_t mlx_modelpack_unpack(const char *path, const char *folder, mlx_hub_listing_t *files) {
+// Unpacks the tar archive |path|, which messages call |name|, to |folder|, except pickles. Adds each name to
+// |files|; fails on a name that is already there.
+static mlx_status_t unpack(const char *path, const char *name, const char *folder, const mlx_report_t *report,
+                           mlx_hub_listing_t *files) {
+  char title[96];
   struct stat info;
+  mlx_meter_t meter;
   mlx_tar_t tar = {.name = path, .fd = open(path, O_RDONLY | O_CLOEXEC)};
   if (tar.fd < 0) return mlx_io_error("open", path);
   mlx_status_t status = fstat(tar.fd, &info) ? mlx_io_error("stat", path) : NULL;
   if (!status) tar.size = (uint64_t)info.st_size;
-  if (!status) status = unpack_all(&tar, folder, files);
+  snprintf(title, sizeof title, "unpacking %.64s", name);
+  mlx_meter_begin(&meter, report, title, tar.size);
+  if (!status) status = unpack_all(&tar, folder, files, &meter);
+  mlx_meter_end(&meter);
   close(tar.fd);
   return status;
 }
@@ -307,12 +319,9 @@ static mlx_status_t unpack_layers(pull_t *pull, const char *files) {
   mlx_status_t status = NULL;
   for (size_t i = 0; i < pull->count && !status; ++i) {
     const layer_t *layer = &pull->layers[i];
-    if (!layer->tar) continue;
-    mlx_report_progress(pull->options->report, "unpacking %s",
-                        layer->descriptor->path[0] ? layer->descriptor->path : layer->descriptor->digest);
-    status = mlx_modelpack_unpack(layer->path, files, &pull->files);
+    const char *name = layer->descriptor->path[0] ? layer->descriptor->path : layer->descriptor->digest;
+    if (layer->tar) status = unpack(layer->path, name, files, pull->options->report, &pull->files);
   }
-  mlx_report_done(pull->options->report);
   return status;
 }
 

@@ -39,10 +39,4 @@ mlx_status_t mlx_modelpack_pull(mlx_store_t *store, const mlx_oci_ref_t *ref, co
 mlx_status_t mlx_modelpack_find_main(const char *folder, const mlx_report_t *report,
                                      char **out_path) MLX_MUST_USE;
 
-// Unpacks the tar archive |path| to |folder|, except pickles. Adds each name to |files|; fails on a name that
-// is already there.
-struct mlx_hub_listing;
-mlx_status_t mlx_modelpack_unpack(const char *path, const char *folder,
-                                  struct mlx_hub_listing *files) MLX_MUST_USE;
-
 #endif  // MLXCEL_TRANSFER_MODELPACK_H_

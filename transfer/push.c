@@ -8,6 +8,7 @@
 #include "artifact/minisign.h"
 #include "base/json_writer.h"
 #include "base/memory.h"
+#include "base/meter.h"
 
 #define PARALLEL 4
 #define MAX_LAYERS (MLX_MAX_BUNDLE_FILES + 2)  // of one document: all files, the manifest, its signature
@@ -75,11 +76,16 @@ static void add_blob(push_t *push, const mlx_oci_descriptor_t *descriptor, const
 static mlx_status_t add_file(push_t *push, const char *name, const char *media_type,
                              mlx_oci_descriptor_t *layers, size_t *layer_count) {
   const mlx_bundle_file_t *file = mlx_manifest_file(push->manifest, name);
-  char digest[MLX_OCI_DIGEST];
+  char digest[MLX_OCI_DIGEST], title[96];
+  mlx_meter_t meter;
   mlx_map_t view;
   if (!file) return mlx_error(MLX_INVALID_INPUT, "the manifest of '%s' does not list '%s'", push->path, name);
-  mlx_report_progress(push->options->report, "reading %s", name);
-  MLX_TRY(mlx_bundle_map(push->bundle, name, NULL, &view));
+  snprintf(title, sizeof title, "reading %.64s", name);
+  mlx_meter_begin(&meter, push->options->report, title, 0);
+  const mlx_digest_watch_t watch = mlx_meter_watch(&meter);
+  mlx_status_t status = mlx_bundle_map(push->bundle, name, &watch, &view);
+  mlx_meter_end(&meter);
+  MLX_TRY(status);
   snprintf(digest, sizeof digest, "sha256:%s", file->sha256);
   mlx_oci_descriptor_t *layer = &layers[(*layer_count)++];
   *layer = describe_blob(media_type, digest, view.size);

@@ -143,11 +143,12 @@ static mlx_status_t find_pre(const mlx_gguf_t *gguf, const pre_t **out_pre) {
 
 // A merge is "LEFT RIGHT". LEFT, RIGHT and LEFTRIGHT must all be tokens.
 mlx_status_t mlx_gguf_write_merges(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary,
-                                   mlx_text_t *text) {
+                                   mlx_json_writer_t *json) {
   const mlx_gguf_field_t *merges;
   MLX_TRY(mlx_gguf_string_array(gguf, KEY("merges"), &merges));
   const uint8_t *cursor = merges->data;
   mlx_gguf_token_t none = {"", 0};
+  mlx_json_begin_list(json, "merges", MLX_JSON_ROWS);
   for (uint64_t i = 0; i < merges->count; ++i) {
     size_t length;
     const char *merge = mlx_gguf_next_string(&cursor, &length);
@@ -165,14 +166,14 @@ mlx_status_t mlx_gguf_write_merges(const mlx_gguf_t *gguf, const mlx_gguf_vocabu
       return mlx_gguf_error(gguf, KEY("merges"), MLX_INVALID_INPUT,
                             "has entry %llu, whose parts or result are not tokens", (unsigned long long)i);
     }
-    mlx_text_puts(text, i ? ",\n      " : "\n      ");
-    mlx_text_json_string(text, merge, length);
+    mlx_json_put_bytes(json, NULL, merge, length);
   }
+  mlx_json_end(json);
   return NULL;
 }
 
 mlx_status_t mlx_gguf_write_byte_level(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
-                                       mlx_text_t *text) {
+                                       mlx_json_writer_t *json) {
   const pre_t *pre = NULL;
   MLX_TRY(find_pre(gguf, &pre));
   MLX_TRY(mlx_gguf_vocabulary_read(gguf, NULL, vocabulary));
@@ -182,20 +183,25 @@ mlx_status_t mlx_gguf_write_byte_level(const mlx_gguf_t *gguf, mlx_gguf_vocabula
                                   .add_eos = pre->add_eos,
                                   .bos_key = KEY("bos_token_id"),
                                   .eos_key = KEY("eos_token_id")};
-  MLX_TRY(mlx_gguf_write_pipeline(gguf, vocabulary, &pipeline, text));
-  mlx_text_puts(text,
-                ",\n  \"decoder\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,"
-                "\"use_regex\":true},\n");
-  mlx_text_puts(text,
-                "  \"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":null,"
-                "\"continuing_subword_prefix\":null,");
-  mlx_text_printf(text,
-                  "\"end_of_word_suffix\":null,\"fuse_unk\":false,\"byte_fallback\":false,"
-                  "\"ignore_merges\":%s,\n    \"vocab\":",
-                  pre->ignore_merges ? "true" : "false");
-  mlx_gguf_write_vocabulary(vocabulary, text);
-  mlx_text_puts(text, ",\n    \"merges\":[");
-  MLX_TRY(mlx_gguf_write_merges(gguf, vocabulary, text));
-  mlx_text_puts(text, "]}\n}\n");
+  MLX_TRY(mlx_gguf_write_pipeline(gguf, vocabulary, &pipeline, json));
+  mlx_json_begin_object(json, "decoder", MLX_JSON_COMPACT);
+  mlx_json_put_text(json, "type", "ByteLevel");
+  mlx_json_put_bool(json, "add_prefix_space", true);
+  mlx_json_put_bool(json, "trim_offsets", true);
+  mlx_json_put_bool(json, "use_regex", true);
+  mlx_json_end(json);
+  mlx_json_begin_object(json, "model", MLX_JSON_COMPACT);
+  mlx_json_put_text(json, "type", "BPE");
+  mlx_json_put_null(json, "dropout");
+  mlx_json_put_null(json, "unk_token");
+  mlx_json_put_null(json, "continuing_subword_prefix");
+  mlx_json_put_null(json, "end_of_word_suffix");
+  mlx_json_put_bool(json, "fuse_unk", false);
+  mlx_json_put_bool(json, "byte_fallback", false);
+  mlx_json_put_bool(json, "ignore_merges", pre->ignore_merges);
+  mlx_json_set_layout(json, MLX_JSON_ROWS);
+  mlx_gguf_write_vocabulary(vocabulary, json);
+  MLX_TRY(mlx_gguf_write_merges(gguf, vocabulary, json));
+  mlx_json_end(json);
   return NULL;
 }

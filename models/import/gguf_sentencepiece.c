@@ -21,6 +21,12 @@
 #define MAX_MERGED 512
 #define SPACE "\xe2\x96\x81"  // U+2581: SentencePiece writes it for a space
 
+// Steps of tokenizer.json between spaces and their character.
+static const char spaces[] =
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" SPACE "\"}";
+static const char unspace[] =
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" SPACE "\"},\"content\":\" \"}";
+
 // ----------------------------------------------------------------------------------------------------------
 // SentencePiece BPE
 
@@ -130,51 +136,70 @@ static bool has_bytes(const mlx_gguf_vocabulary_t *vocabulary) {
   return false;
 }
 
+// A decoder of one kind, and a space that it removes or writes.
+static void begin_step(const char *type, const char *content, mlx_json_writer_t *json) {
+  mlx_json_begin_object(json, NULL, MLX_JSON_COMPACT);
+  mlx_json_put_text(json, "type", type);
+  if (content) mlx_json_put_text(json, "content", content);
+}
+
 // The decoder from pieces to text. |stripped|: remove the space that the normalizer put before the text.
-static void write_piece_decoder(bool stripped, mlx_text_t *text) {
-  mlx_text_puts(text,
-                ",\n  \"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":"
-                "{\"String\":\"" SPACE
-                "\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}");
-  mlx_text_puts(text,
-                stripped ? ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},\n" : "]},\n");
+static void write_piece_decoder(bool stripped, mlx_json_writer_t *json) {
+  mlx_json_begin_object(json, "decoder", MLX_JSON_COMPACT);
+  mlx_json_put_text(json, "type", "Sequence");
+  mlx_json_begin_list(json, "decoders", MLX_JSON_COMPACT);
+  mlx_json_put_raw(json, NULL, unspace, sizeof unspace - 1);
+  begin_step("ByteFallback", NULL, json);
+  mlx_json_end(json);
+  begin_step("Fuse", NULL, json);
+  mlx_json_end(json);
+  if (stripped) {
+    begin_step("Strip", " ", json);
+    mlx_json_put_int(json, "start", 1);
+    mlx_json_put_int(json, "stop", 0);
+    mlx_json_end(json);
+  }
+  mlx_json_end(json);
+  mlx_json_end(json);
 }
 
 // The model up to its merge list.
 static mlx_status_t write_model(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary,
-                                mlx_text_t *text) {
+                                mlx_json_writer_t *json) {
   int64_t unknown;
   MLX_TRY(mlx_gguf_vocabulary_unknown(gguf, vocabulary, &unknown));
-  mlx_text_puts(text, "  \"model\":{\"type\":\"BPE\",\"dropout\":null,\"unk_token\":");
+  mlx_json_begin_object(json, "model", MLX_JSON_COMPACT);
+  mlx_json_put_text(json, "type", "BPE");
+  mlx_json_put_null(json, "dropout");
   if (unknown >= 0) {
-    mlx_gguf_write_token(vocabulary, (size_t)unknown, text);
+    mlx_gguf_write_token(vocabulary, (size_t)unknown, "unk_token", json);
   } else {
-    mlx_text_puts(text, "null");
+    mlx_json_put_null(json, "unk_token");
   }
-  mlx_text_puts(text, ",\"continuing_subword_prefix\":null,\"end_of_word_suffix\":null,\"fuse_unk\":true,");
-  mlx_text_printf(text, "\"byte_fallback\":%s,\"ignore_merges\":false,\n    \"vocab\":",
-                  has_bytes(vocabulary) ? "true" : "false");
-  mlx_gguf_write_vocabulary(vocabulary, text);
-  mlx_text_puts(text, ",\n    \"merges\":[");
+  mlx_json_put_null(json, "continuing_subword_prefix");
+  mlx_json_put_null(json, "end_of_word_suffix");
+  mlx_json_put_bool(json, "fuse_unk", true);
+  mlx_json_put_bool(json, "byte_fallback", has_bytes(vocabulary));
+  mlx_json_put_bool(json, "ignore_merges", false);
+  mlx_json_set_layout(json, MLX_JSON_ROWS);
+  mlx_gguf_write_vocabulary(vocabulary, json);
   return NULL;
 }
 
-static void write_merges(const mlx_gguf_vocabulary_t *vocabulary, const merges_t *merges, mlx_text_t *text) {
+static void write_merges(const mlx_gguf_vocabulary_t *vocabulary, const merges_t *merges,
+                         mlx_json_writer_t *json) {
+  mlx_json_begin_list(json, "merges", MLX_JSON_ROWS);
   for (size_t i = 0; i < merges->count; ++i) {
-    mlx_text_puts(text, i ? ",\n      [" : "\n      [");
-    mlx_gguf_write_token(vocabulary, merges->items[i].left, text);
-    mlx_text_puts(text, ",");
-    mlx_gguf_write_token(vocabulary, merges->items[i].right, text);
-    mlx_text_puts(text, "]");
+    mlx_json_begin_list(json, NULL, MLX_JSON_COMPACT);
+    mlx_gguf_write_token(vocabulary, merges->items[i].left, NULL, json);
+    mlx_gguf_write_token(vocabulary, merges->items[i].right, NULL, json);
+    mlx_json_end(json);
   }
-  mlx_text_puts(text, "]}\n}\n");
+  mlx_json_end(json);
 }
 
-static const char spaces[] =
-    "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" SPACE "\"}";
-
 mlx_status_t mlx_gguf_write_sentencepiece(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
-                                          mlx_text_t *text) {
+                                          mlx_json_writer_t *json) {
   static const char prefixed[] =
       "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"" SPACE
       "\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" SPACE "\"}]}";
@@ -187,18 +212,21 @@ mlx_status_t mlx_gguf_write_sentencepiece(const mlx_gguf_t *gguf, mlx_gguf_vocab
                                   .add_bos = true,
                                   .bos_key = KEY("bos_token_id"),
                                   .eos_key = KEY("eos_token_id")};
-  MLX_TRY(mlx_gguf_write_pipeline(gguf, vocabulary, &pipeline, text));
-  write_piece_decoder(add_prefix, text);
+  MLX_TRY(mlx_gguf_write_pipeline(gguf, vocabulary, &pipeline, json));
+  write_piece_decoder(add_prefix, json);
   mlx_status_t status = find_merges(gguf, vocabulary, &merges);
-  if (!status) status = write_model(gguf, vocabulary, text);
-  if (!status) write_merges(vocabulary, &merges, text);
+  if (!status) status = write_model(gguf, vocabulary, json);
+  if (!status) {
+    write_merges(vocabulary, &merges, json);
+    mlx_json_end(json);
+  }
   mlx_free(merges.items);
   return status;
 }
 
 // The tokenizer that transformers' GemmaTokenizer makes. It splits at spaces, which are gone by then.
 mlx_status_t mlx_gguf_write_merged_pieces(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
-                                          mlx_text_t *text) {
+                                          mlx_json_writer_t *json) {
   bool add_prefix = false, found;
   MLX_TRY(mlx_gguf_bool(gguf, KEY("add_space_prefix"), &add_prefix, &found));
   if (add_prefix)
@@ -209,11 +237,11 @@ mlx_status_t mlx_gguf_write_merged_pieces(const mlx_gguf_t *gguf, mlx_gguf_vocab
                                         .add_bos = true,
                                         .bos_key = KEY("bos_token_id"),
                                         .eos_key = KEY("eos_token_id")};
-  MLX_TRY(mlx_gguf_write_pipeline(gguf, vocabulary, &pipeline, text));
-  write_piece_decoder(false, text);
-  MLX_TRY(write_model(gguf, vocabulary, text));
-  MLX_TRY(mlx_gguf_write_merges(gguf, vocabulary, text));
-  mlx_text_puts(text, "]}\n}\n");
+  MLX_TRY(mlx_gguf_write_pipeline(gguf, vocabulary, &pipeline, json));
+  write_piece_decoder(false, json);
+  MLX_TRY(write_model(gguf, vocabulary, json));
+  MLX_TRY(mlx_gguf_write_merges(gguf, vocabulary, json));
+  mlx_json_end(json);
   return NULL;
 }
 
@@ -238,39 +266,69 @@ static mlx_status_t write_charsmap(const mlx_gguf_t *gguf, mlx_text_t *text) {
   if (!map || !map->count) {
     mlx_text_puts(text, "null");
   } else {
-    mlx_text_puts(text, "{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"");
+    mlx_json_writer_t json = {.out = text};
+    mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+    mlx_json_put_text(&json, "type", "Precompiled");
+    mlx_text_puts(mlx_json_put_value(&json, "precompiled_charsmap"), "\"");
     mlx_base64_append(text, map->data, map->size);
-    mlx_text_puts(text, "\"}");
+    mlx_text_puts(text, "\"");
+    mlx_json_end(&json);
   }
   return mlx_text_finish(text);
 }
 
 static mlx_status_t write_pieces(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary,
-                                 mlx_text_t *text) {
+                                 mlx_json_writer_t *json) {
   const mlx_gguf_field_t *scores;
   int64_t unknown;
   MLX_TRY(find_scores(gguf, vocabulary, &scores));
   MLX_TRY(mlx_gguf_vocabulary_unknown(gguf, vocabulary, &unknown));
   if (unknown < 0) return mlx_gguf_error(gguf, KEY("unknown_token_id"), MLX_INVALID_INPUT, "is missing");
-  mlx_text_printf(text,
-                  "  \"model\":{\"type\":\"Unigram\",\"unk_id\":%lld,\"byte_fallback\":%s,\n    \"vocab\":[",
-                  (long long)unknown, has_bytes(vocabulary) ? "true" : "false");
+  mlx_json_begin_object(json, "model", MLX_JSON_COMPACT);
+  mlx_json_put_text(json, "type", "Unigram");
+  mlx_json_put_int(json, "unk_id", unknown);
+  mlx_json_put_bool(json, "byte_fallback", has_bytes(vocabulary));
+  mlx_json_set_layout(json, MLX_JSON_ROWS);
+  mlx_json_begin_list(json, "vocab", MLX_JSON_ROWS);
   for (size_t i = 0; i < vocabulary->count; ++i) {
     const float score = score_at(scores, i);
     if (score - score != 0)
       return mlx_gguf_error(gguf, KEY("scores"), MLX_INVALID_INPUT, "has an infinite score for token %zu", i);
-    mlx_text_puts(text, i ? ",\n      [" : "\n      [");
-    mlx_gguf_write_token(vocabulary, i, text);
-    mlx_text_puts(text, ",");
-    write_score(score, text);
-    mlx_text_puts(text, "]");
+    mlx_json_begin_list(json, NULL, MLX_JSON_COMPACT);
+    mlx_gguf_write_token(vocabulary, i, NULL, json);
+    write_score(score, mlx_json_put_value(json, NULL));
+    mlx_json_end(json);
   }
-  mlx_text_puts(text, "]}\n}\n");
+  mlx_json_end(json);
+  mlx_json_end(json);
   return NULL;
 }
 
+static void write_metaspace(bool add_prefix, mlx_text_t *text) {
+  mlx_json_writer_t json = {.out = text};
+  mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+  mlx_json_put_text(&json, "type", "Metaspace");
+  mlx_json_put_text(&json, "replacement", SPACE);
+  mlx_json_put_text(&json, "prepend_scheme", add_prefix ? "always" : "never");
+  mlx_json_put_bool(&json, "split", true);
+  mlx_json_end(&json);
+}
+
+// A pre-tokenizer that makes one space of several before |metaspace|.
+static void write_collapsing(const mlx_text_t *metaspace, mlx_text_t *text) {
+  mlx_json_writer_t json = {.out = text};
+  mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+  mlx_json_put_text(&json, "type", "Sequence");
+  mlx_json_begin_list(&json, "pretokenizers", MLX_JSON_COMPACT);
+  begin_step("WhitespaceSplit", NULL, &json);
+  mlx_json_end(&json);
+  mlx_json_put_raw(&json, NULL, metaspace->data, metaspace->length);
+  mlx_json_end(&json);
+  mlx_json_end(&json);
+}
+
 mlx_status_t mlx_gguf_write_unigram(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
-                                    mlx_text_t *text) {
+                                    mlx_json_writer_t *json) {
   bool add_prefix = true, collapse_spaces = true, space_is_suffix = false, found;
   mlx_text_t charsmap = {0}, metaspace = {0}, pre_tokenizer = {0};
   MLX_TRY(mlx_gguf_bool(gguf, KEY("add_space_prefix"), &add_prefix, &found));
@@ -280,30 +338,22 @@ mlx_status_t mlx_gguf_write_unigram(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_
     return mlx_gguf_error(gguf, KEY("treat_whitespace_as_suffix"), MLX_UNSUPPORTED,
                           "is true, which is not supported");
   MLX_TRY(mlx_gguf_vocabulary_read(gguf, rewrite_piece, vocabulary));
-  mlx_text_printf(&metaspace,
-                  "{\"type\":\"Metaspace\",\"replacement\":\"" SPACE
-                  "\",\"prepend_scheme\":\"%s\",\"split\":true}",
-                  add_prefix ? "always" : "never");
+  write_metaspace(add_prefix, &metaspace);
   mlx_status_t status = mlx_text_finish(&metaspace);
-  if (!status) {
-    mlx_text_printf(&pre_tokenizer,
-                    collapse_spaces
-                        ? "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},%s]}"
-                        : "%s",
-                    metaspace.data);
-    status = mlx_text_finish(&pre_tokenizer);
-  }
+  if (!status && collapse_spaces) write_collapsing(&metaspace, &pre_tokenizer);
+  if (!status && collapse_spaces) status = mlx_text_finish(&pre_tokenizer);
   if (!status) status = write_charsmap(gguf, &charsmap);
-  const mlx_gguf_pipeline_t pipeline = {.normalizer = charsmap.data,
-                                        .pre_tokenizer = pre_tokenizer.data,
-                                        .add_eos = true,
-                                        .bos_key = KEY("bos_token_id"),
-                                        .eos_key = KEY("eos_token_id")};
-  if (!status) status = mlx_gguf_write_pipeline(gguf, vocabulary, &pipeline, text);
-  if (!status && has_bytes(vocabulary)) write_piece_decoder(add_prefix, text);
-  if (!status && !has_bytes(vocabulary)) mlx_text_printf(text, ",\n  \"decoder\":%s,\n", metaspace.data);
+  const mlx_gguf_pipeline_t pipeline = {
+      .normalizer = charsmap.data,
+      .pre_tokenizer = collapse_spaces ? pre_tokenizer.data : metaspace.data,
+      .add_eos = true,
+      .bos_key = KEY("bos_token_id"),
+      .eos_key = KEY("eos_token_id")};
+  if (!status) status = mlx_gguf_write_pipeline(gguf, vocabulary, &pipeline, json);
+  if (!status && has_bytes(vocabulary)) write_piece_decoder(add_prefix, json);
+  if (!status && !has_bytes(vocabulary)) mlx_json_put_raw(json, "decoder", metaspace.data, metaspace.length);
   mlx_text_clear(&charsmap);
   mlx_text_clear(&metaspace);
   mlx_text_clear(&pre_tokenizer);
-  return status ? status : write_pieces(gguf, vocabulary, text);
+  return status ? status : write_pieces(gguf, vocabulary, json);
 }

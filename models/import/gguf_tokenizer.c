@@ -12,7 +12,7 @@
 #define KEY MLX_TOKENIZER_KEY
 
 typedef mlx_status_t (*write_fn_t)(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
-                                   mlx_text_t *text);
+                                   mlx_json_writer_t *json);
 
 static const struct {
   const char *name;
@@ -52,7 +52,12 @@ mlx_status_t mlx_gguf_tokenizer_json(const mlx_gguf_t *gguf, char **out_json, si
   mlx_budget_begin_file(&budget, gguf->name, tokenizer_size(gguf));
   mlx_gguf_vocabulary_t vocabulary = {.budget = &budget};
   mlx_text_t text = {0};
-  mlx_status_t status = write(gguf, &vocabulary, &text);
+  mlx_json_writer_t json = {.out = &text};
+  mlx_json_begin_object(&json, NULL, MLX_JSON_ROWS);
+  mlx_status_t status = write(gguf, &vocabulary, &json);
+  mlx_text_puts(&text, "\n");
+  mlx_json_end(&json);
+  mlx_text_puts(&text, "\n");
   if (!status) status = mlx_text_take(&text, out_json, out_length);
   mlx_text_clear(&text);
   mlx_gguf_vocabulary_clear(&vocabulary);

@@ -141,15 +141,16 @@ mlx_status_t mlx_gguf_vocabulary_unknown(const mlx_gguf_t *gguf, const mlx_gguf_
   return NULL;
 }
 
-void mlx_gguf_write_token(const mlx_gguf_vocabulary_t *vocabulary, size_t id, mlx_text_t *text) {
-  mlx_text_json_string(text, vocabulary->tokens[id].bytes, vocabulary->tokens[id].length);
+void mlx_gguf_write_token(const mlx_gguf_vocabulary_t *vocabulary, size_t id, const char *key,
+                          mlx_json_writer_t *json) {
+  mlx_json_put_bytes(json, key, vocabulary->tokens[id].bytes, vocabulary->tokens[id].length);
 }
 
-void mlx_gguf_write_vocabulary(const mlx_gguf_vocabulary_t *vocabulary, mlx_text_t *text) {
+void mlx_gguf_write_vocabulary(const mlx_gguf_vocabulary_t *vocabulary, mlx_json_writer_t *json) {
+  mlx_json_begin_object(json, "vocab", MLX_JSON_ROWS);
   for (size_t i = 0; i < vocabulary->count; ++i) {
-    mlx_text_puts(text, i ? ",\n      " : "{\n      ");
-    mlx_gguf_write_token(vocabulary, i, text);
-    mlx_text_printf(text, ":%zu", i);
+    const mlx_gguf_token_t token = vocabulary->tokens[i];
+    mlx_text_printf(mlx_json_put_member(json, token.bytes, token.length), "%zu", i);
   }
-  mlx_text_puts(text, vocabulary->count ? "}" : "{}");
+  mlx_json_end(json);
 }

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "base/budget.h"
+#include "base/json_writer.h"
 #include "base/text.h"
 #include "models/import/gguf.h"
 
@@ -54,8 +55,9 @@ mlx_status_t mlx_gguf_vocabulary_unknown(const mlx_gguf_t *gguf, const mlx_gguf_
 mlx_status_t mlx_gguf_string_array(const mlx_gguf_t *gguf, const char *key,
                                    const mlx_gguf_field_t **out_field) MLX_MUST_USE;
 
-// Appends one token as a JSON string, and the whole vocabulary as {"token": id, ...}.
-void mlx_gguf_write_token(const mlx_gguf_vocabulary_t *vocabulary, size_t id, mlx_text_t *text);
-void mlx_gguf_write_vocabulary(const mlx_gguf_vocabulary_t *vocabulary, mlx_text_t *text);
+// Writes one token as a string, and the whole vocabulary as the member "vocab", an object of ids.
+void mlx_gguf_write_token(const mlx_gguf_vocabulary_t *vocabulary, size_t id, const char *key,
+                          mlx_json_writer_t *json);
+void mlx_gguf_write_vocabulary(const mlx_gguf_vocabulary_t *vocabulary, mlx_json_writer_t *json);
 
 #endif  // MLXCEL_MODELS_IMPORT_GGUF_VOCABULARY_H_

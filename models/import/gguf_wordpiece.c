@@ -39,19 +39,23 @@ static mlx_status_t write_normalizer(const mlx_gguf_t *gguf, const mlx_gguf_voca
   MLX_TRY(mlx_gguf_bool(gguf, KEY("normalizer.lowercase"), &lowercase, &found));
   MLX_TRY(mlx_gguf_bool(gguf, KEY("normalizer.strip_accents"), &strip, &strips_found));
   if (!found) lowercase = seems_lowercase(vocabulary);
-  mlx_text_printf(
-      out,
-      "{\"type\":\"BertNormalizer\",\"clean_text\":true,\"handle_chinese_chars\":true,\"strip_accents\":%s,"
-      "\"lowercase\":%s}",
-      !strips_found ? "null"  // accents are stripped if letters become lower case
-      : strip       ? "true"
-                    : "false",
-      lowercase ? "true" : "false");
+  mlx_json_writer_t json = {.out = out};
+  mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+  mlx_json_put_text(&json, "type", "BertNormalizer");
+  mlx_json_put_bool(&json, "clean_text", true);
+  mlx_json_put_bool(&json, "handle_chinese_chars", true);
+  if (strips_found) {
+    mlx_json_put_bool(&json, "strip_accents", strip);
+  } else {
+    mlx_json_put_null(&json, "strip_accents");  // accents are stripped if letters become lower case
+  }
+  mlx_json_put_bool(&json, "lowercase", lowercase);
+  mlx_json_end(&json);
   return NULL;
 }
 
 mlx_status_t mlx_gguf_write_wordpiece(const mlx_gguf_t *gguf, mlx_gguf_vocabulary_t *vocabulary,
-                                      mlx_text_t *text) {
+                                      mlx_json_writer_t *json) {
   mlx_text_t normalizer = {0};
   int64_t unknown;
   bool found = false;
@@ -69,16 +73,21 @@ mlx_status_t mlx_gguf_write_wordpiece(const mlx_gguf_t *gguf, mlx_gguf_vocabular
                                   .add_eos = true,
                                   .bos_key = found ? KEY("bos_token_id") : KEY("cls_token_id"),
                                   .eos_key = KEY("seperator_token_id")};
-  if (!status) status = mlx_gguf_write_pipeline(gguf, vocabulary, &pipeline, text);
+  if (!status) status = mlx_gguf_write_pipeline(gguf, vocabulary, &pipeline, json);
   mlx_text_clear(&normalizer);
   MLX_TRY(status);
-  mlx_text_puts(text,
-                ",\n  \"decoder\":{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true},\n"
-                "  \"model\":{\"type\":\"WordPiece\",\"unk_token\":");
-  mlx_gguf_write_token(vocabulary, (size_t)unknown, text);
-  mlx_text_puts(text,
-                ",\"continuing_subword_prefix\":\"##\",\"max_input_chars_per_word\":100,\n    \"vocab\":");
-  mlx_gguf_write_vocabulary(vocabulary, text);
-  mlx_text_puts(text, "}\n}\n");
+  mlx_json_begin_object(json, "decoder", MLX_JSON_COMPACT);
+  mlx_json_put_text(json, "type", "WordPiece");
+  mlx_json_put_text(json, "prefix", "##");
+  mlx_json_put_bool(json, "cleanup", true);
+  mlx_json_end(json);
+  mlx_json_begin_object(json, "model", MLX_JSON_COMPACT);
+  mlx_json_put_text(json, "type", "WordPiece");
+  mlx_gguf_write_token(vocabulary, (size_t)unknown, "unk_token", json);
+  mlx_json_put_text(json, "continuing_subword_prefix", "##");
+  mlx_json_put_int(json, "max_input_chars_per_word", 100);
+  mlx_json_set_layout(json, MLX_JSON_ROWS);
+  mlx_gguf_write_vocabulary(vocabulary, json);
+  mlx_json_end(json);
   return NULL;
 }

@@ -78,17 +78,51 @@ static mlx_status_t read_limits(const mlx_source_t *source, mlx_sentence_t *out)
   return status;
 }
 
-static mlx_status_t copy_prompt(const mlx_json_t *json, const char *const *names, char *out) {
-  yyjson_val *prompts = mlx_json_find(json->root, "prompts");
-  for (; *names; ++names) {
-    const char *text = yyjson_get_str(yyjson_obj_get(prompts, *names));
-    if (!text) continue;
-    if (strlen(text) >= MLX_SENTENCE_PROMPT)
-      return mlx_json_error(json, "prompts", "has a prompt that is too long");
-    snprintf(out, MLX_SENTENCE_PROMPT, "%s", text);
+static mlx_status_t add_prompt(const mlx_json_t *json, const char *name, const char *text,
+                               mlx_sentence_t *out) {
+  if (out->prompt_count == MLX_SENTENCE_PROMPTS)
+    return mlx_json_error(json, "prompts", "has more prompts than the 32 supported");
+  if (strlen(name) >= MLX_SENTENCE_NAME || strlen(text) >= MLX_SENTENCE_PROMPT)
+    return mlx_json_error(json, "prompts", "has a prompt or a name that is too long");
+  mlx_sentence_prompt_t *prompt = &out->prompts[out->prompt_count++];
+  snprintf(prompt->name, sizeof prompt->name, "%s", name);
+  snprintf(prompt->text, sizeof prompt->text, "%s", text);
+  return NULL;
+}
+
+// As in sentence-transformers, the default is a name of |prompts|.
+static mlx_status_t read_default(const mlx_json_t *json, mlx_sentence_t *out) {
+  const char *name;
+  MLX_TRY(mlx_json_string_or(json, json->root, "default_prompt_name", NULL, &name));
+  if (!name) return NULL;
+  for (size_t i = 0; i < out->prompt_count; ++i) {
+    if (strcmp(out->prompts[i].name, name)) continue;
+    snprintf(out->default_prompt, sizeof out->default_prompt, "%s", name);
     return NULL;
   }
-  return NULL;
+  return mlx_json_error(json, "default_prompt_name", "is not a name in 'prompts'");
+}
+
+static mlx_status_t read_similarity(const mlx_json_t *json, mlx_sentence_t *out) {
+  static const char *const names[] = {"cosine", "dot", "euclidean", "manhattan"};
+  const char *name;
+  MLX_TRY(mlx_json_string_or(json, json->root, "similarity_fn_name", NULL, &name));
+  for (size_t i = 0; name && i < sizeof names / sizeof *names; ++i)
+    if (!strcmp(names[i], name)) snprintf(out->similarity, sizeof out->similarity, "%s", name);
+  if (!name || out->similarity[0]) return NULL;
+  return mlx_json_error(json, "similarity_fn_name", "must be cosine, dot, euclidean or manhattan");
+}
+
+static mlx_status_t read_texts(const mlx_json_t *json, mlx_sentence_t *out) {
+  yyjson_val *name, *prompts = mlx_json_find(json->root, "prompts");
+  size_t index, count;
+  yyjson_val *text;
+  if (!yyjson_is_obj(json->root)) return NULL;
+  yyjson_obj_foreach(prompts, index, count, name, text) {
+    if (yyjson_is_str(text)) MLX_TRY(add_prompt(json, yyjson_get_str(name), yyjson_get_str(text), out));
+  }
+  MLX_TRY(read_default(json, out));
+  return read_similarity(json, out);
 }
 
 // The first and the last token do not depend on which tokens are pooled.
@@ -99,13 +133,12 @@ static mlx_status_t check_prompts(const mlx_source_t *source, const mlx_sentence
 }
 
 static mlx_status_t read_prompts(const mlx_source_t *source, mlx_sentence_t *out) {
-  static const char *const queries[] = {"query", NULL};
-  static const char *const documents[] = {"document", "passage", "corpus", NULL};
   mlx_side_file_t file;
+  bool has_prompt = false;
   mlx_status_t status = mlx_side_file_read(source, "", "config_sentence_transformers.json", &file);
-  if (!status && file.json.root) status = copy_prompt(&file.json, queries, out->query);
-  if (!status && file.json.root) status = copy_prompt(&file.json, documents, out->document);
-  if (!status && (out->query[0] || out->document[0])) status = check_prompts(source, out);
+  if (!status && file.json.root) status = read_texts(&file.json, out);
+  for (size_t i = 0; i < out->prompt_count; ++i) has_prompt |= out->prompts[i].text[0] != 0;
+  if (!status && has_prompt) status = check_prompts(source, out);
   mlx_side_file_close(&file);
   return status;
 }

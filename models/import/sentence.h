@@ -7,6 +7,13 @@
 #include "models/import/source.h"
 
 #define MLX_SENTENCE_PROMPT 1024  // bytes of a prompt, with its NUL
+#define MLX_SENTENCE_PROMPTS 32
+#define MLX_SENTENCE_NAME 64  // bytes of a prompt's name, with its NUL
+
+// A text that is put before another text.
+typedef struct mlx_sentence_prompt {
+  char name[MLX_SENTENCE_NAME], text[MLX_SENTENCE_PROMPT];  // |text| may be empty
+} mlx_sentence_prompt_t;
 
 typedef struct mlx_sentence {
   bool found;             // the model has such settings; else they are defaults
@@ -16,7 +23,10 @@ typedef struct mlx_sentence {
   int64_t dense_width[MLX_MAX_DENSE];
   bool skips_prompts;  // the pooling leaves out the tokens of prompts
   int64_t max_tokens;  // longer texts are truncated; 0: not given
-  char query[MLX_SENTENCE_PROMPT], document[MLX_SENTENCE_PROMPT];  // put before a text; may be empty
+  mlx_sentence_prompt_t prompts[MLX_SENTENCE_PROMPTS];
+  size_t prompt_count;
+  char default_prompt[MLX_SENTENCE_NAME];  // the name of one of |prompts|; empty: none
+  char similarity[12];                     // "cosine", "dot", "euclidean" or "manhattan"; empty: not given
 } mlx_sentence_t;
 
 // Refuses settings that would change the vectors and are not supported: other modules, several poolings.

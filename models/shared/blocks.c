@@ -5,14 +5,14 @@ int64_t mlx_head_dim_of(const mlx_config_t *c, int layer) {
   return c->global_head_dim && !c->windowed[layer] ? c->global_head_dim : c->head_dim;
 }
 
-int64_t mlx_kv_heads_of(const mlx_config_t *c, int layer) {
+static int64_t kv_heads_of(const mlx_config_t *c, int layer) {
   return c->global_kv_heads && !c->windowed[layer] ? c->global_kv_heads : c->kv_heads;
 }
 
 mlx_attention_t mlx_attention_of(const mlx_config_t *c, int layer) {
   return (mlx_attention_t){.layer = layer,
                            .heads = c->heads,
-                           .kv_heads = mlx_kv_heads_of(c, layer),
+                           .kv_heads = kv_heads_of(c, layer),
                            .head_dim = mlx_head_dim_of(c, layer),
                            .scale = c->attention_scale,
                            .window = c->windowed[layer] && !c->encoder ? c->window : 0,

@@ -145,9 +145,8 @@
 #define MLX_W(part) mlx_op_weight(g, "model.layers.%d." part ".weight", layer)
 #define MLX_B(part, present) ((present) ? mlx_op_weight(g, "model.layers.%d." part ".bias", layer) : MLX_NONE)
 
-// The size of a head and the number of KV heads of one layer.
+// The size of a head of one layer.
 int64_t mlx_head_dim_of(const mlx_config_t *c, int layer);
-int64_t mlx_kv_heads_of(const mlx_config_t *c, int layer);
 // How the config's router chooses and weighs experts, without its bias of the choice.
 mlx_experts_t mlx_experts_of(const mlx_config_t *c);
 // The attention parameters of one layer: of whole texts in an encoder, where |window| is that of each side.

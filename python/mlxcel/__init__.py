@@ -223,10 +223,12 @@ class Model:
     def _embedding_tokens(self, text: str, prompt: Optional[str]) -> "ctypes.Array[ctypes.c_int32]":
         """The tokens of a text after the model's prompt. Those that are too many are cut, as sentence-transformers does it."""
         info = self._call(library.mlxcel_engine_info)
-        prompts = {None: b"", "query": info.query_prompt, "document": info.document_prompt}
-        if prompt not in prompts:
-            raise ValueError(f"prompt is '{prompt}'; expected 'query' or 'document'")
-        return self._encode(prompts[prompt] + text.encode(), library.mlxcel_engine_tokenize_cut)
+        usual = {None: info.default_prompt, "": b"", "query": info.query_prompt, "document": info.document_prompt}
+        named = str(prompt).encode()
+        before = usual[prompt] if prompt in usual else self._call(lambda engine: library.mlxcel_engine_embedding_prompt(engine, named))
+        if before is None:
+            raise ValueError(f"prompt is '{prompt}'; the model has no prompt of that name")
+        return self._encode(before + text.encode(), library.mlxcel_engine_tokenize_cut)
 
     def _prepare_embeddings(self, texts: Sequence[str], dimensions: Optional[int], prompt: Optional[str]) -> List[Callable[[], Prepared]]:
         info = self._call(library.mlxcel_engine_info)

@@ -42,10 +42,21 @@ static mlx_status_t put_document(const mlx_place_t *block, mlx_text_t *out) {
   return NULL;
 }
 
+// {"type": "tool_reference", "tool_name": ...}: the result of a search for tools. The tool is in |tools|.
+static mlx_status_t put_reference(const mlx_place_t *block, mlx_text_t *out) {
+  const char *name;
+  MLX_TRY(need_text(block, "tool_name", &name));
+  put_line(out, "The tool ");
+  mlx_text_puts(out, name);
+  mlx_text_puts(out, " can be called now.");
+  return NULL;
+}
+
 // The text of a block; MLX_UNSUPPORTED for blocks of another kind.
 static mlx_status_t put_text_block(const mlx_place_t *block, const char *type, mlx_text_t *out) {
   const char *text;
   if (!strcmp(type, "document")) return put_document(block, out);
+  if (!strcmp(type, "tool_reference")) return put_reference(block, out);
   if (strcmp(type, "text")) return unsupported_block(block, type);
   MLX_TRY(need_text(block, "text", &text));
   put_line(out, text);
@@ -209,6 +220,35 @@ static bool is_skipped(const char *type) {
   return false;
 }
 
+static bool has_reference(yyjson_val *messages, const char *name) {
+  yyjson_val *message, *block, *part;
+  size_t i, j, k, count, block_count, part_count;
+  yyjson_arr_foreach(messages, i, count, message) {
+    yyjson_arr_foreach(mlx_json_find(message, "content"), j, block_count, block) {
+      yyjson_arr_foreach(mlx_json_find(block, "content"), k, part_count, part) {
+        if (yyjson_equals_str(mlx_json_find(part, "type"), "tool_reference") &&
+            yyjson_equals_str(mlx_json_find(part, "tool_name"), name))
+          return true;
+      }
+    }
+  }
+  return false;
+}
+
+// Whether the model does not see the tool: "defer_loading" hides it until the result of a tool of the client
+// refers to it. A search of Anthropic's own finds nothing here, so its request has no hidden tools.
+static bool is_deferred(const mlx_place_t *root, yyjson_val *tool) {
+  yyjson_val *other;
+  size_t index, count;
+  const char *name = yyjson_get_str(mlx_json_find(tool, "name"));
+  if (!name || !yyjson_is_true(mlx_json_find(tool, "defer_loading"))) return false;
+  yyjson_arr_foreach(mlx_json_find(root->value, "tools"), index, count, other) {
+    const char *type = yyjson_get_str(mlx_json_find(other, "type"));
+    if (type && !strncmp(type, "tool_search_", strlen("tool_search_"))) return false;
+  }
+  return !has_reference(mlx_json_find(root->value, "messages"), name);
+}
+
 static mlx_status_t read_tool(const mlx_place_t *tool, mlx_text_t *out) {
   const mlx_place_t schema = mlx_place_key(tool, "input_schema"), type_place = mlx_place_key(tool, "type");
   const char *type = "custom", *name, *description = NULL;
@@ -233,17 +273,19 @@ static mlx_status_t read_tool(const mlx_place_t *tool, mlx_text_t *out) {
   return NULL;
 }
 
-static bool has_tool(yyjson_val *tools, const char *name) {
+static bool has_tool(const mlx_place_t *root, const char *name) {
   yyjson_val *tool;
   size_t index, count;
-  yyjson_arr_foreach(tools, index, count, tool) {
+  yyjson_arr_foreach(mlx_json_find(root->value, "tools"), index, count, tool) {
     const char *type = yyjson_get_str(mlx_json_find(tool, "type"));
-    if (yyjson_equals_str(mlx_json_find(tool, "name"), name) && !(type && is_skipped(type))) return true;
+    if (yyjson_equals_str(mlx_json_find(tool, "name"), name) && !(type && is_skipped(type)) &&
+        !is_deferred(root, tool))
+      return true;
   }
   return false;
 }
 
-static mlx_status_t read_choice(const mlx_place_t *choice, const mlx_place_t *tools, mlx_api_call_t *call) {
+static mlx_status_t read_choice(const mlx_place_t *choice, const mlx_place_t *root, mlx_api_call_t *call) {
   static const char *const types[] = {"auto", "none", "any", "tool"};
   const mlx_place_t type_place = mlx_place_key(choice, "type"), name_place = mlx_place_key(choice, "name");
   const char *type;
@@ -262,7 +304,7 @@ static mlx_status_t read_choice(const mlx_place_t *choice, const mlx_place_t *to
     return mlx_field_error(&type_place, MLX_INVALID_INPUT, "'any' needs at least one custom tool");
   if (call->tool_choice != MLX_TOOLS_NAMED) return NULL;
   MLX_TRY(mlx_field_copy(choice, "name", &call->tool_name));
-  if (!call->tool_name || !has_tool(tools->value, call->tool_name))
+  if (!call->tool_name || !has_tool(root, call->tool_name))
     return mlx_field_error(&name_place, MLX_INVALID_INPUT, "no custom tool has this name");
   return NULL;
 }
@@ -276,12 +318,12 @@ mlx_status_t mlx_anthropic_read_tools(const mlx_place_t *root, mlx_api_call_t *c
   if (tools.value && !yyjson_is_arr(tools.value)) return mlx_field_expected(&tools, "a list of tools");
   yyjson_arr_foreach(tools.value, index, count, value) {
     const mlx_place_t tool = mlx_place_item(&tools, index, value);
-    if (!status) status = read_tool(&tool, &list);
+    if (!status && !is_deferred(root, value)) status = read_tool(&tool, &list);
   }
   if (!status && list.length) {
     mlx_text_puts(&list, "]");
     status = mlx_text_take(&list, &call->tools, &call->tools_length);
   }
   mlx_text_clear(&list);
-  return status ? status : read_choice(&choice, &tools, call);
+  return status ? status : read_choice(&choice, root, call);
 }

@@ -21,6 +21,13 @@ typedef struct mlx_api_error {
   int64_t prompt_tokens, context;  // of exceed_context_size_error; else 0
 } mlx_api_error_t;
 
+// How much of a prompt is read.
+typedef struct mlx_api_progress {
+  size_t choice;
+  int64_t total, cached, processed;  // tokens; |processed| includes |cached|
+  double seconds;                    // since its first step
+} mlx_api_progress_t;
+
 typedef struct mlx_api {
   const char *stream_type;  // content type of a stream: "application/x-ndjson"
   // |query| is the raw query of the URL. The call is initialized by mlx_api_call_initialize.
@@ -39,6 +46,8 @@ typedef struct mlx_api {
   mlx_status_t (*stream_open)(void *stream, const mlx_api_call_t *call, const mlx_answer_t *answer,
                               mlx_text_t *out);
   mlx_status_t (*stream_event)(void *stream, const mlx_event_t *event, mlx_text_t *out);
+  // Optional: for calls with return_progress.
+  void (*stream_progress)(void *stream, const mlx_api_progress_t *progress, mlx_text_t *out);
   mlx_status_t (*stream_close)(void *stream, const mlx_answer_t *answer, mlx_text_t *out);
   void (*stream_error)(void *stream, const mlx_api_error_t *error, mlx_text_t *out);
   void (*stream_clear)(void *stream);                            // releases what the state owns; may be NULL

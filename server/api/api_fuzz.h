@@ -45,7 +45,12 @@ static inline void fuzz_check_call(const mlx_api_call_t *call) {
   FUZZ_CHECK(!call->messages != !call->prompt_count);
   FUZZ_CHECK(call->stop_count <= MLX_MAX_STOPS);
   for (size_t i = 0; i < call->stop_count; ++i) FUZZ_CHECK(call->stops[i] && *call->stops[i]);
-  for (size_t i = 0; i < call->prompt_count; ++i) FUZZ_CHECK(!call->prompts[i].text != !call->prompts[i].ids);
+  for (size_t i = 0; i < call->prompt_count; ++i) {
+    const mlx_api_prompt_t *prompt = &call->prompts[i];
+    FUZZ_CHECK(!!prompt->text + !!prompt->ids + !!prompt->parts == 1);
+    for (size_t k = 0; k < prompt->part_count; ++k)
+      FUZZ_CHECK(!prompt->parts[k].text != !prompt->parts[k].ids && !prompt->parts[k].parts);
+  }
   FUZZ_CHECK(!mlx_sampling_check(&call->sampling));
   if (call->messages) fuzz_check_json(call->messages, call->messages_length);
   if (call->tools) fuzz_check_json(call->tools, call->tools_length);
@@ -72,6 +77,8 @@ static inline void fuzz_write_answer(const mlx_api_t *api, const mlx_api_call_t 
   mlx_text_t whole = {0}, stream = {0};
   void *writer;
   FUZZ_CHECK(!mlx_api_stream_open(api, call, &answer, &writer, &stream));
+  if (api->stream_progress)
+    api->stream_progress(writer, &(mlx_api_progress_t){.choice = last, .total = 2, .processed = 1}, &stream);
   for (size_t i = 0; i < sizeof events / sizeof *events; ++i) {
     const bool is_tool = events[i].kind >= MLX_EVENT_TOOL_BEGIN && events[i].kind <= MLX_EVENT_TOOL_END;
     if (is_tool && !has_tools) continue;

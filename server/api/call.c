@@ -32,6 +32,13 @@ mlx_output_options_t mlx_api_call_output_options(const mlx_api_call_t *call) {
                                 .stream = call->stream};
 }
 
+static void clear_prompt(mlx_api_prompt_t *prompt) {
+  for (size_t i = 0; i < prompt->part_count; ++i) clear_prompt(&prompt->parts[i]);
+  mlx_free(prompt->parts);
+  mlx_free(prompt->text);
+  mlx_free(prompt->ids);
+}
+
 static void free_texts(char **texts, size_t count) {
   for (size_t i = 0; i < count; ++i) mlx_free(texts[i]);
   mlx_free(texts);
@@ -48,10 +55,7 @@ static void clear_infill(mlx_api_infill_t *infill) {
 }
 
 void mlx_api_call_clear(mlx_api_call_t *call) {
-  for (size_t i = 0; i < call->prompt_count; ++i) {
-    mlx_free(call->prompts[i].text);
-    mlx_free(call->prompts[i].ids);
-  }
+  for (size_t i = 0; i < call->prompt_count; ++i) clear_prompt(&call->prompts[i]);
   mlx_free(call->prompts);
   clear_infill(&call->infill);
   free_texts(call->stops, call->stop_count);

@@ -12,13 +12,15 @@
 #define MLX_MAX_PROMPTS 1024  // prompts of one completion
 #define MLX_MAX_LOGPROBS 20   // most likely tokens for each token
 
-// One prompt: a text, or token ids if |ids| is not NULL. core/prompt.h adds the ids of a text, and the text
-// of ids if the answer begins with it.
+// One prompt: a text, token ids if |ids| is not NULL, or both in turn if |parts| is not NULL. core/prompt.h
+// adds the ids of a text and of parts, and the text of ids if the answer begins with it.
 typedef struct mlx_api_prompt {
   char *text;
   size_t length;
   int32_t *ids;
   size_t id_count;
+  struct mlx_api_prompt *parts;  // texts and token ids, without parts
+  size_t part_count;
 } mlx_api_prompt_t;
 
 // A bias of each token of a text.
@@ -52,8 +54,9 @@ typedef struct mlx_api_call {
   size_t messages_length;
   char *tools;  // JSON list in OpenAI's form, functions only; NULL: none
   size_t tools_length;
-  char *variables;      // JSON object of template variables; NULL: none
-  bool continue_final;  // the last message is the beginning of the answer: continue it
+  char *variables;            // JSON object of template variables; NULL: none
+  bool no_generation_prompt;  // the prompt ends after the last message
+  bool continue_final;        // the last message is the beginning of the answer: continue it
   // Special tokens in prompts and in messages other than the assistant's are text (parse_special is false);
   // -1: the server's default.
   int plain;
@@ -83,6 +86,10 @@ typedef struct mlx_api_call {
   int64_t best;      // write only so many of them: those with the highest mean log-probability; 0: all
   int64_t logprobs;  // -1: none; N: of each token and of the N most likely
   bool ignore_eos;
+  bool forbids_ends;  // ignore_eos means that end-of-text tokens are forbidden
+  // The answer ends before a line that is indented by fewer spaces and tabs, and at the first line break
+  // after so many milliseconds; 0 or less: off.
+  int64_t least_indent, most_milliseconds;
   bool echo;         // the answer begins with the prompt; with log-probabilities, also those of its tokens
   int64_t priority;  // a higher one is served first
   mlx_answer_format_t format;
@@ -95,6 +102,8 @@ typedef struct mlx_api_call {
 
   // Output
   bool stream;
+  bool return_progress;            // a stream tells how much of the prompt is read
+  bool verbose;                    // the answer has llama.cpp's "__verbose"
   mlx_stored_responses_t *stored;  // borrowed; NULL: nothing is stored
   void *details;                   // what only the api needs (echo, include_usage, ...); released by the api
 } mlx_api_call_t;

@@ -52,20 +52,7 @@ static mlx_status_t read_inputs(const mlx_embeddings_api_t *api, mlx_embeddings_
 }
 
 static mlx_status_t read_prompt(mlx_embeddings_input_t *e, const mlx_place_t *root) {
-  static const struct {
-    const char *name;
-    mlx_embeddings_prompt_t prompt;
-  } names[] = {
-      {"query", MLX_PROMPT_QUERY}, {"document", MLX_PROMPT_DOCUMENT}, {"passage", MLX_PROMPT_DOCUMENT}};
-  const mlx_place_t place = mlx_place_key(root, "prompt_name");
-  const char *name = NULL;
-  MLX_TRY(mlx_field_text(root, "prompt_name", &name));
-  if (!name) return NULL;
-  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
-    if (!strcmp(name, names[i].name)) e->prompt = names[i].prompt;
-  }
-  if (e->prompt != MLX_PROMPT_NONE) return NULL;
-  return mlx_field_error(&place, MLX_INVALID_INPUT, "expected \"query\" or \"document\", not \"%s\"", name);
+  return mlx_field_text(root, "prompt_name", &e->prompt);
 }
 
 static mlx_status_t read_normalize(mlx_embeddings_input_t *e, const mlx_place_t *root) {

@@ -8,24 +8,17 @@
 
 #define MLX_MAX_EMBEDDINGS 2048  // inputs of a request
 
-// What is put before each text: the model's prompt of that name.
-typedef enum mlx_embeddings_prompt {
-  MLX_PROMPT_NONE,
-  MLX_PROMPT_QUERY,
-  MLX_PROMPT_DOCUMENT
-} mlx_embeddings_prompt_t;
-
 typedef struct mlx_embeddings_input {
   yyjson_doc *doc;    // owned: the body, which the other fields borrow from
   const char *key;    // of the texts: "input"
   const char *model;  // NULL: not given
   bool base64;
-  bool cut;       // an input that is too long loses its last tokens; else it is an error
-  int64_t most;   // of |cut|: tokens that an input keeps; -1: as many as the model takes
-  int plain;      // special tokens in texts are text; -1: the server's default
-  int normalize;  // 1: embeddings have the norm 1; 0: that of the model's pooling; -1: as the model says
-  mlx_embeddings_prompt_t prompt;
-  int64_t dimensions;   // -1: as many as the model has
+  bool cut;            // an input that is too long loses its last tokens; else it is an error
+  int64_t most;        // of |cut|: tokens that an input keeps; -1: as many as the model takes
+  int plain;           // special tokens in texts are text; -1: the server's default
+  int normalize;       // 1: embeddings have the norm 1; 0: that of the model's pooling; -1: as the model says
+  const char *prompt;  // the name of what is put before each text; "": nothing; NULL: the model's default
+  int64_t dimensions;  // -1: as many as the model has
   yyjson_val **inputs;  // owned [count]: texts and lists of token ids, none of them empty
   size_t count;         // 0: only if the API allows it
 } mlx_embeddings_input_t;

@@ -3,6 +3,7 @@
 
 #include "base/json_writer.h"
 #include "base/memory.h"
+#include "server/api/llama_answer.h"
 #include "server/api/openai_answer.h"
 #include "server/api/openai_fields.h"
 #include "server/api/prompt_fields.h"
@@ -16,10 +17,9 @@
 #define SHARED_FIELDS \
   MLX_READ("n_probs"), MLX_READ("samplers"), MLX_READ("return_tokens"), MLX_READ("response_fields"), \
       MLX_READ("prompt"), MLX_READ("n_predict"), MLX_READ("max_tokens"), MLX_READ("n"), MLX_READ("n_cmpl"), \
+      MLX_READ("n_indent"), MLX_READ("t_max_predict_ms"), \
       MLX_IGNORE("min_keep", "it matters only for a cutoff that leaves fewer tokens"), \
-      MLX_IGNORE("t_max_predict_ms", "n_predict limits an answer"), \
       MLX_IGNORE("t_max_prompt_ms", "a prompt is read whole"), \
-      MLX_IGNORE("n_indent", "an answer ends where the model ends it"), \
       MLX_IGNORE("image_data", "an empty list; this server reads text only"), \
       MLX_READ("typ_p"), MLX_OPENAI_GENERATION_FIELDS
 // clang-format on
@@ -103,9 +103,12 @@ static mlx_status_t read_shared(const mlx_place_t *root, mlx_api_call_t *call) {
   bool include_usage;
   int64_t probs = 0;
   MLX_TRY(mlx_openai_read_generation(root, call, &include_usage));
+  call->forbids_ends = true;
   MLX_TRY(mlx_field_number(root, "typ_p", 0, 1, &call->sampling.typical_p));
   MLX_TRY(read_samplers(root, call));
   MLX_TRY(mlx_openai_read_max_tokens(root, limits, 0, call));
+  MLX_TRY(mlx_field_int(root, "n_indent", 0, INT32_MAX, &call->least_indent));
+  MLX_TRY(mlx_field_int(root, "t_max_predict_ms", -1, INT32_MAX, &call->most_milliseconds));
   MLX_TRY(mlx_field_int(root, "n_probs", 0, MLX_MAX_LOGPROBS, &probs));
   if (probs) call->logprobs = probs;
   MLX_TRY(mlx_field_int(root, "n", 1, MLX_MAX_N, &call->n));
@@ -196,88 +199,10 @@ static void free_details(void *details) {
 // ----------------------------------------------------------------------------------------------------------
 // Answers
 
-typedef struct result {
-  const mlx_api_call_t *call;
-  const mlx_answer_t *answer;
-  const mlx_answer_choice_t *choice;
-  size_t index;
-  bool has_new_line;
-} result_t;
-
-static void put_settings(mlx_json_writer_t *json, const mlx_api_call_t *call) {
-  const mlx_sampling_t *s = &call->sampling;
-  const struct {
-    const char *name;
-    double value;
-  } numbers[] = {{"temperature", s->temperature},
-                 {"top_p", s->top_p},
-                 {"min_p", s->min_p},
-                 {"top_n_sigma", s->top_n_sigma},
-                 {"xtc_probability", s->xtc_probability},
-                 {"xtc_threshold", s->xtc_threshold},
-                 {"typical_p", s->typical_p},
-                 {"repeat_penalty", s->repeat_penalty},
-                 {"presence_penalty", s->presence_penalty},
-                 {"frequency_penalty", s->frequency_penalty},
-                 {"dry_multiplier", s->dry_multiplier},
-                 {"dry_base", s->dry_base},
-                 {"mirostat_tau", s->mirostat_tau},
-                 {"mirostat_eta", s->mirostat_eta},
-                 {"adaptive_target", -1},  // llama.cpp's values of a sampler that is off
-                 {"adaptive_decay", 0.9}};
-  mlx_json_begin_object(json, "generation_settings", MLX_JSON_ONE_LINE);
-  mlx_json_put_uint(json, "seed", s->seed);
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i)
-    mlx_json_put_number(json, numbers[i].name, "%.9g", numbers[i].value);
-  mlx_json_put_int(json, "top_k", s->top_k);
-  mlx_json_put_int(json, "repeat_last_n", s->repeat_last_n);
-  mlx_json_put_int(json, "dry_allowed_length", s->dry_allowed_length);
-  mlx_json_put_int(json, "dry_penalty_last_n", s->dry_last_n);
-  mlx_json_put_int(json, "mirostat", s->mirostat);
-  mlx_json_put_int(json, "n_predict", call->max_tokens);
-  mlx_json_put_int(json, "max_tokens", call->max_tokens);
-  mlx_json_put_int(json, "n_probs", call->logprobs < 0 ? 0 : call->logprobs);
-  mlx_json_put_bool(json, "ignore_eos", call->ignore_eos);
-  mlx_json_put_bool(json, "stream", call->stream);
-  mlx_json_begin_list(json, "stop", MLX_JSON_ONE_LINE);
-  for (size_t i = 0; i < call->stop_count; ++i) mlx_json_put_text(json, NULL, call->stops[i]);
-  mlx_json_end(json);
-  mlx_json_end(json);
-}
-
-static const char *stop_type(const mlx_answer_choice_t *choice) {
-  if (choice->finish != MLX_FINISH_STOP) return "limit";
-  return choice->stop ? "word" : "eos";
-}
-
-// What a result has after its text and its tokens.
-static void put_end(mlx_json_writer_t *json, const result_t *r) {
-  const mlx_api_call_t *call = r->call;
-  const mlx_api_prompt_t *prompt = &call->prompts[r->index / (size_t)call->n];
-  mlx_json_put_int(json, "id_slot", 0);
-  mlx_json_put_bool(json, "stop", true);
-  mlx_json_put_text(json, "model", r->answer->model);
-  mlx_json_put_uint(json, "tokens_predicted", r->choice->id_count);
-  mlx_json_put_uint(json, "tokens_evaluated", prompt->id_count);
-  put_settings(json, call);
-  mlx_json_put_bytes(json, "prompt", prompt->text ? prompt->text : "", prompt->text ? prompt->length : 0);
-  mlx_json_put_bool(json, "has_new_line", r->has_new_line);
-  mlx_json_put_bool(json, "truncated", r->choice->finish == MLX_FINISH_CONTEXT);
-  mlx_json_put_text(json, "stop_type", stop_type(r->choice));
-  mlx_json_put_text(json, "stopping_word", r->choice->stop ? r->choice->stop : "");
-  mlx_json_put_int(json, "tokens_cached", r->answer->cached_tokens);
-  mlx_openai_put_timings(json, r->answer);
-}
-
-static void put_choice(const result_t *r, mlx_text_t *out) {
-  const details_t *details = r->call->details;
-  const mlx_text_t *text = &r->choice->text;
+static void put_choice(const mlx_llama_result_t *r, mlx_text_t *out) {
   mlx_json_writer_t json = {.out = out};
   mlx_json_begin_object(&json, NULL, MLX_JSON_ONE_LINE);
-  mlx_json_put_uint(&json, "index", r->index);
-  mlx_json_put_bytes(&json, "content", text->data ? text->data : "", text->length);
-  mlx_json_put_ints(&json, "tokens", r->choice->ids, details->return_tokens ? r->choice->id_count : 0);
-  put_end(&json, r);
+  mlx_llama_put_members(&json, r);
   if (r->call->logprobs >= 0)
     mlx_openai_put_logprobs(&json, "completion_probabilities", r->choice->tokens, r->choice->token_count);
   mlx_json_end(&json);
@@ -311,7 +236,7 @@ static mlx_status_t select_fields(const details_t *details, mlx_text_t *inout) {
   return status;
 }
 
-static mlx_status_t put_result(const result_t *r, mlx_text_t *out) {
+static mlx_status_t put_result(const mlx_llama_result_t *r, mlx_text_t *out) {
   const details_t *details = r->call->details;
   mlx_text_t text = {0};
   put_choice(r, &text);
@@ -328,11 +253,12 @@ static mlx_status_t write_answer(const mlx_api_call_t *call, const mlx_answer_t 
   if (is_list) mlx_text_puts(out, "[");
   for (size_t i = 0; i < answer->choice_count; ++i) {
     const mlx_text_t *text = &answer->choices[i].text;
-    const result_t result = {.call = call,
-                             .answer = answer,
-                             .choice = &answer->choices[i],
-                             .index = i,
-                             .has_new_line = text->length && memchr(text->data, '\n', text->length)};
+    const mlx_llama_result_t result = {.call = call,
+                                       .answer = answer,
+                                       .choice = &answer->choices[i],
+                                       .index = i,
+                                       .has_tokens = ((const details_t *)call->details)->return_tokens,
+                                       .has_new_line = mlx_llama_has_new_line(text->data, text->length)};
     if (i) mlx_text_puts(out, ",");
     MLX_TRY(put_result(&result, out));
   }
@@ -369,20 +295,32 @@ static mlx_status_t stream_open(void *stream, const mlx_api_call_t *call, const 
   return mlx_alloc(w->count, sizeof *w->choices, &w->choices);
 }
 
-static void put_part(const llama_stream_t *w, const mlx_event_t *event, mlx_text_t *out) {
+static void begin_part(const llama_stream_t *w, const mlx_event_t *event, mlx_json_writer_t *json) {
   const mlx_api_prompt_t *prompt = &w->call->prompts[event->choice / (size_t)w->call->n];
+  mlx_text_puts(json->out, "data: ");
+  mlx_json_begin_object(json, NULL, MLX_JSON_ONE_LINE);
+  mlx_json_put_uint(json, "index", event->choice);
+  mlx_json_put_bytes(json, "content", event->text, event->length);
+  mlx_json_put_ints(json, "tokens", event->ids, event->id_count);
+  mlx_json_put_bool(json, "stop", false);
+  mlx_json_put_int(json, "id_slot", 0);
+  mlx_json_put_uint(json, "tokens_predicted", w->choices[event->choice].sent);
+  mlx_json_put_uint(json, "tokens_evaluated", prompt->id_count);
+}
+
+static void put_part(const llama_stream_t *w, const mlx_event_t *event, mlx_text_t *out) {
   mlx_json_writer_t json = {.out = out};
-  mlx_text_puts(out, "data: ");
-  mlx_json_begin_object(&json, NULL, MLX_JSON_ONE_LINE);
-  mlx_json_put_uint(&json, "index", event->choice);
-  mlx_json_put_bytes(&json, "content", event->text, event->length);
-  mlx_json_put_ints(&json, "tokens", event->ids, event->id_count);
-  mlx_json_put_bool(&json, "stop", false);
-  mlx_json_put_int(&json, "id_slot", 0);
-  mlx_json_put_uint(&json, "tokens_predicted", w->choices[event->choice].sent);
-  mlx_json_put_uint(&json, "tokens_evaluated", prompt->id_count);
+  begin_part(w, event, &json);
   if (w->call->logprobs >= 0)
     mlx_openai_put_logprobs(&json, "completion_probabilities", event->tokens, event->token_count);
+  mlx_json_end(&json);
+  mlx_text_puts(out, "\n\n");
+}
+
+static void stream_progress(void *stream, const mlx_api_progress_t *progress, mlx_text_t *out) {
+  mlx_json_writer_t json = {.out = out};
+  begin_part(stream, &(mlx_event_t){.choice = progress->choice, .text = ""}, &json);
+  mlx_llama_put_progress(&json, progress);
   mlx_json_end(&json);
   mlx_text_puts(out, "\n\n");
 }
@@ -395,7 +333,7 @@ static mlx_status_t stream_event(void *stream, const mlx_event_t *event, mlx_tex
     case MLX_EVENT_TEXT:
     case MLX_EVENT_REASONING:
       choice->sent += event->id_count;
-      if (event->length && memchr(event->text, '\n', event->length)) choice->has_new_line = true;
+      if (mlx_llama_has_new_line(event->text, event->length)) choice->has_new_line = true;
       if (event->length || event->id_count) put_part(w, event, out);
       break;
     case MLX_EVENT_FINISH:
@@ -411,18 +349,15 @@ static mlx_status_t stream_event(void *stream, const mlx_event_t *event, mlx_tex
 static mlx_status_t stream_close(void *stream, const mlx_answer_t *answer, mlx_text_t *out) {
   llama_stream_t *w = stream;
   for (size_t i = 0; i < w->count; ++i) {
-    const result_t result = {.call = w->call,
-                             .answer = answer,
-                             .choice = &w->choices[i].end,
-                             .index = i,
-                             .has_new_line = w->choices[i].has_new_line};
+    const mlx_llama_result_t result = {.call = w->call,
+                                       .answer = answer,
+                                       .choice = &w->choices[i].end,
+                                       .index = i,
+                                       .has_new_line = w->choices[i].has_new_line};
     mlx_json_writer_t json = {.out = out};
     mlx_text_puts(out, "data: ");
     mlx_json_begin_object(&json, NULL, MLX_JSON_ONE_LINE);
-    mlx_json_put_uint(&json, "index", i);
-    mlx_json_put_text(&json, "content", "");
-    mlx_json_put_ints(&json, "tokens", NULL, 0);
-    put_end(&json, &result);
+    mlx_llama_put_members(&json, &result);
     mlx_json_end(&json);
     mlx_text_puts(out, "\n\n");
   }
@@ -445,6 +380,7 @@ static void stream_error(void *stream, const mlx_api_error_t *error, mlx_text_t 
    .stream_size = sizeof(llama_stream_t),             \
    .stream_open = stream_open,                        \
    .stream_event = stream_event,                      \
+   .stream_progress = stream_progress,                \
    .stream_close = stream_close,                      \
    .stream_error = stream_error,                      \
    .stream_clear = stream_clear,                      \

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/json_writer.h"
 #include "base/memory.h"
 #include "server/api/messages.h"
 #include "server/api/ollama_text.h"
@@ -104,10 +105,12 @@ static mlx_status_t read_think(const mlx_place_t *root, mlx_api_call_t *call) {
   for (int i = 0; i < 4; ++i) effort = yyjson_equals_str(think.value, efforts[i]) ? efforts[i] : effort;
   if (!effort && !yyjson_is_bool(think.value))
     return mlx_field_expected(&think, "a boolean, low, medium, high or max");
-  const char *truth = yyjson_is_false(think.value) ? "false" : "true";
-  mlx_text_printf(&variables, "{\"enable_thinking\":%s,\"thinking\":%s", truth, truth);
-  if (effort) mlx_text_printf(&variables, ",\"reasoning_effort\":\"%s\"", effort);
-  mlx_text_puts(&variables, "}");
+  mlx_json_writer_t json = {.out = &variables};
+  mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+  mlx_json_put_bool(&json, "enable_thinking", !yyjson_is_false(think.value));
+  mlx_json_put_bool(&json, "thinking", !yyjson_is_false(think.value));
+  if (effort) mlx_json_put_text(&json, "reasoning_effort", effort);
+  mlx_json_end(&json);
   size_t length;
   mlx_status_t status = mlx_text_take(&variables, &call->variables, &length);
   mlx_text_clear(&variables);

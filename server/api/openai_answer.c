@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "server/api/llama_answer.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // Errors
@@ -55,26 +56,6 @@ static void put_usage(mlx_json_writer_t *json, const mlx_answer_t *a) {
   mlx_json_begin_object(json, "completion_tokens_details", MLX_JSON_COMPACT);
   mlx_json_put_int(json, "reasoning_tokens", a->reasoning_tokens);
   mlx_json_end(json);
-  mlx_json_end(json);
-}
-
-// |keys|: of the number of tokens, its milliseconds, milliseconds per token and tokens per second.
-static void put_rate(mlx_json_writer_t *json, const char *const keys[4], int64_t tokens, double seconds) {
-  const double milliseconds = seconds * 1000;
-  mlx_json_put_int(json, keys[0], tokens);
-  mlx_json_put_number(json, keys[1], "%.3f", milliseconds);
-  mlx_json_put_number(json, keys[2], "%.3f", tokens > 0 ? milliseconds / (double)tokens : 0);
-  mlx_json_put_number(json, keys[3], "%.3f", seconds > 0 ? (double)tokens / seconds : 0);
-}
-
-void mlx_openai_put_timings(mlx_json_writer_t *json, const mlx_answer_t *a) {
-  static const char *const prompt[] = {"prompt_n", "prompt_ms", "prompt_per_token_ms", "prompt_per_second"};
-  static const char *const predicted[] = {"predicted_n", "predicted_ms", "predicted_per_token_ms",
-                                          "predicted_per_second"};
-  mlx_json_begin_object(json, "timings", MLX_JSON_COMPACT);
-  mlx_json_put_int(json, "cache_n", a->cached_tokens);
-  put_rate(json, prompt, a->prompt_tokens - a->cached_tokens, a->prompt_seconds);
-  put_rate(json, predicted, a->output_tokens, a->decode_seconds);
   mlx_json_end(json);
 }
 
@@ -168,14 +149,34 @@ void mlx_openai_put_head(mlx_json_writer_t *json, const mlx_answer_t *answer, co
   mlx_json_begin_list(json, "choices", MLX_JSON_COMPACT);
 }
 
-void mlx_openai_put_tail(mlx_json_writer_t *json, const mlx_answer_t *answer) {
-  mlx_json_end(json);
-  mlx_openai_put_usage_and_timings(json, answer);
+void mlx_openai_put_verbose(mlx_json_writer_t *json, const mlx_api_call_t *call, const mlx_answer_t *answer) {
+  if (!answer->choice_count) return;
+  const mlx_text_t *text = &answer->choices[0].text;
+  mlx_llama_put_verbose(
+      json, &(mlx_llama_result_t){.call = call,
+                                  .answer = answer,
+                                  .choice = &answer->choices[0],
+                                  .has_tokens = true,
+                                  .has_new_line = mlx_llama_has_new_line(text->data, text->length)});
+}
+
+// The texts of the choice were sent.
+static void put_verbose_end(mlx_json_writer_t *json, const mlx_openai_chunks_t *chunks,
+                            const mlx_answer_t *answer) {
+  const mlx_openai_end_t *end = &chunks->last;
+  const mlx_answer_choice_t choice = {
+      .finish = end->finish, .stop = end->stop, .ids = chunks->last_ids, .id_count = end->id_count};
+  mlx_llama_put_verbose(json, &(mlx_llama_result_t){.call = chunks->call,
+                                                    .answer = answer,
+                                                    .choice = &choice,
+                                                    .index = end->choice,
+                                                    .has_tokens = true,
+                                                    .has_new_line = chunks->has_new_line});
 }
 
 void mlx_openai_put_usage_and_timings(mlx_json_writer_t *json, const mlx_answer_t *answer) {
   put_usage(json, answer);
-  mlx_openai_put_timings(json, answer);
+  mlx_llama_put_timings(json, answer);
   mlx_json_end(json);
 }
 
@@ -189,6 +190,23 @@ void mlx_openai_end_chunk(const mlx_openai_chunks_t *chunks, mlx_json_writer_t *
   if (chunks->include_usage) mlx_json_put_null(json, "usage");
   mlx_json_end(json);
   mlx_text_puts(json->out, "\n\n");
+}
+
+void mlx_openai_put_progress_chunk(const mlx_openai_chunks_t *chunks, const char *key, const char *content,
+                                   const mlx_api_progress_t *progress, mlx_text_t *out) {
+  mlx_json_writer_t json = {.out = out};
+  mlx_openai_begin_chunk(chunks, &json);
+  mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+  mlx_json_put_uint(&json, "index", progress->choice);
+  mlx_json_put_raw(&json, key, content, strlen(content));
+  mlx_json_put_null(&json, "logprobs");
+  mlx_json_put_null(&json, "finish_reason");
+  mlx_json_end(&json);
+  mlx_json_end(&json);
+  mlx_llama_put_progress(&json, progress);
+  if (chunks->include_usage) mlx_json_put_null(&json, "usage");
+  mlx_json_end(&json);
+  mlx_text_puts(out, "\n\n");
 }
 
 void mlx_openai_chunks_clear(mlx_openai_chunks_t *chunks) { mlx_free(chunks->last_ids); }
@@ -234,14 +252,17 @@ mlx_status_t mlx_openai_close_chunks(mlx_openai_chunks_t *chunks, const mlx_answ
       mlx_openai_end_chunk(chunks, &json);
     } else {
       mlx_json_end(&json);
-      mlx_openai_put_timings(&json, answer);
+      put_verbose_end(&json, chunks, answer);
+      mlx_llama_put_timings(&json, answer);
       mlx_json_end(&json);
       mlx_text_puts(out, "\n\n");
     }
   }
   if (chunks->include_usage) {
     mlx_openai_begin_chunk(chunks, &json);
-    mlx_openai_put_tail(&json, answer);
+    mlx_json_end(&json);
+    if (chunks->last.key) put_verbose_end(&json, chunks, answer);
+    mlx_openai_put_usage_and_timings(&json, answer);
     mlx_text_puts(out, "\n\n");
   }
   mlx_text_puts(out, "data: [DONE]\n\n");

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "server/api/llama_answer.h"
 #include "server/api/openai_answer.h"
 #include "server/api/openai_fields.h"
 
@@ -128,8 +129,9 @@ static mlx_status_t read_continuation(const mlx_place_t *root, mlx_api_call_t *c
   const mlx_place_t place = mlx_place_key(root, "add_generation_prompt");
   MLX_TRY(mlx_field_bool(root, "continue_final_message", &call->continue_final));
   MLX_TRY(mlx_field_bool(root, "add_generation_prompt", &generation_prompt));
-  if (place.value && generation_prompt == call->continue_final)
-    return mlx_field_error(&place, MLX_INVALID_INPUT, "must be the opposite of continue_final_message");
+  if (place.value && generation_prompt && call->continue_final)
+    return mlx_field_error(&place, MLX_INVALID_INPUT, "not possible with continue_final_message");
+  call->no_generation_prompt = !generation_prompt && !call->continue_final;
   return NULL;
 }
 
@@ -252,6 +254,7 @@ static mlx_status_t write_answer(const mlx_api_call_t *call, const mlx_answer_t 
   for (size_t i = 0; i < answer->choice_count; ++i) put_choice(&json, call, &answer->choices[i], i);
   mlx_json_end(&json);
   mlx_token_fields_put_prompt(&json, call, answer->choice_count ? &answer->choices[0] : NULL, 0);
+  mlx_openai_put_verbose(&json, call, answer);
   mlx_openai_put_usage_and_timings(&json, answer);
   return mlx_text_finish(out);
 }
@@ -354,6 +357,8 @@ static mlx_status_t finish_choice(chat_stream_t *writer, const mlx_event_t *even
                                 .key = "delta",
                                 .content = "{}",
                                 .reason = finish_reason(writer->call, event->finish, has_tools),
+                                .finish = event->finish,
+                                .stop = event->stop,
                                 .ids = event->ids,
                                 .id_count = event->id_count};
   return mlx_openai_finish_choice(&writer->chunks, &end, out);
@@ -387,13 +392,22 @@ static mlx_status_t stream_event(void *stream, const mlx_event_t *event, mlx_tex
   put_role(writer, event->choice, out);
   switch (event->kind) {
     case MLX_EVENT_TEXT:
-    case MLX_EVENT_REASONING: put_text(writer, event, out); break;
+    case MLX_EVENT_REASONING:
+      writer->chunks.has_new_line |= mlx_llama_has_new_line(event->text, event->length);
+      put_text(writer, event, out);
+      break;
     case MLX_EVENT_TOOL_BEGIN: writer->choices[event->choice].has_tools = true;  // fall through
     case MLX_EVENT_TOOL_ARGUMENTS: put_tool(writer, event, out); break;
     case MLX_EVENT_TOOL_END: break;
     case MLX_EVENT_FINISH: MLX_TRY(finish_choice(writer, event, out)); break;
   }
   return mlx_text_finish(out);
+}
+
+static void stream_progress(void *stream, const mlx_api_progress_t *progress, mlx_text_t *out) {
+  const chat_stream_t *writer = stream;
+  put_role(writer, progress->choice, out);
+  mlx_openai_put_progress_chunk(&writer->chunks, "delta", "{}", progress, out);
 }
 
 static mlx_status_t stream_close(void *stream, const mlx_answer_t *answer, mlx_text_t *out) {
@@ -414,6 +428,7 @@ const mlx_api_t mlx_api_chat = {
     .stream_size = sizeof(chat_stream_t),
     .stream_open = stream_open,
     .stream_event = stream_event,
+    .stream_progress = stream_progress,
     .stream_close = stream_close,
     .stream_error = stream_error,
     .stream_clear = stream_clear,

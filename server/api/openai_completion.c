@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "server/api/llama_answer.h"
 #include "server/api/openai_answer.h"
 #include "server/api/openai_fields.h"
 #include "server/api/prompt_fields.h"
@@ -214,7 +215,9 @@ static mlx_status_t write_answer(const mlx_api_call_t *call, const mlx_answer_t 
     for (size_t k = 0; k < count && !call->best; ++k)
       put_choice(&json, call, &answer->choices[i + k], i + k, i / n);
   }
-  mlx_openai_put_tail(&json, answer);
+  mlx_json_end(&json);
+  mlx_openai_put_verbose(&json, call, answer);
+  mlx_openai_put_usage_and_timings(&json, answer);
   return mlx_text_finish(out);
 }
 
@@ -270,6 +273,8 @@ static mlx_status_t finish_choice(completion_stream_t *writer, const mlx_event_t
                                 .key = "text",
                                 .content = "\"\"",
                                 .reason = mlx_openai_finish_reason(event->finish, false),
+                                .finish = event->finish,
+                                .stop = event->stop,
                                 .ids = event->ids,
                                 .id_count = event->id_count};
   return mlx_openai_finish_choice(&writer->chunks, &end, out);
@@ -282,12 +287,18 @@ static mlx_status_t stream_event(void *stream, const mlx_event_t *event, mlx_tex
   switch (event->kind) {
     case MLX_EVENT_TEXT:
     case MLX_EVENT_REASONING:
+      writer->chunks.has_new_line |= mlx_llama_has_new_line(event->text, event->length);
       if (event->length || event->token_count) put_chunk(writer, event, event->text, event->length, out);
       break;
     case MLX_EVENT_FINISH: MLX_TRY(finish_choice(writer, event, out)); break;
     default: return mlx_error(MLX_INTERNAL, "a completion has no tool calls");
   }
   return mlx_text_finish(out);
+}
+
+static void stream_progress(void *stream, const mlx_api_progress_t *progress, mlx_text_t *out) {
+  const completion_stream_t *writer = stream;
+  mlx_openai_put_progress_chunk(&writer->chunks, "text", "\"\"", progress, out);
 }
 
 static mlx_status_t stream_close(void *stream, const mlx_answer_t *answer, mlx_text_t *out) {
@@ -308,6 +319,7 @@ const mlx_api_t mlx_api_completion = {
     .stream_size = sizeof(completion_stream_t),
     .stream_open = stream_open,
     .stream_event = stream_event,
+    .stream_progress = stream_progress,
     .stream_close = stream_close,
     .stream_error = stream_error,
     .stream_clear = stream_clear,

@@ -222,6 +222,8 @@ mlx_status_t mlx_openai_read_generation(const mlx_place_t *root, mlx_api_call_t 
   MLX_TRY(mlx_field_bool(root, "stream", &call->stream));
   MLX_TRY(read_stream_options(root, out_include_usage));
   MLX_TRY(mlx_field_bool(root, "ignore_eos", &call->ignore_eos));
+  MLX_TRY(mlx_field_bool(root, "verbose", &call->verbose));
+  MLX_TRY(mlx_field_bool(root, "return_progress", &call->return_progress));
   MLX_TRY(mlx_field_int(root, "priority", -INT32_MAX, INT32_MAX, &priority));
   call->priority = -priority;  // vLLM serves the lowest number first
   MLX_TRY(mlx_field_parse_special(root, &call->plain));

@@ -15,9 +15,10 @@ typedef enum mlx_tool_form { MLX_TOOL_NESTED, MLX_TOOL_FLAT } mlx_tool_form_t;
       MLX_READ("stream"), MLX_READ("stream_options"), MLX_READ("ignore_eos"), MLX_READ("priority"),      \
       MLX_READ("grammar"), MLX_READ("json_schema"), MLX_READ("guided_json"), MLX_READ("guided_grammar"), \
       MLX_READ("guided_choice"), MLX_READ("guided_regex"), MLX_READ("structured_outputs"),               \
-      MLX_READ("skip_special_tokens"), MLX_READ("parse_special"),                                        \
-      MLX_IGNORE("user", "the server has no accounts"), MLX_IGNORE("metadata", "nothing is stored"),     \
-      MLX_IGNORE("store", "only responses are stored"), MLX_IGNORE("service_tier", "there is one tier"), \
+      MLX_READ("skip_special_tokens"), MLX_READ("parse_special"), MLX_READ("verbose"),                   \
+      MLX_READ("return_progress"), MLX_IGNORE("user", "the server has no accounts"),                     \
+      MLX_IGNORE("metadata", "nothing is stored"), MLX_IGNORE("store", "only responses are stored"),     \
+      MLX_IGNORE("service_tier", "there is one tier"),                                                   \
       MLX_IGNORE("safety_identifier", "the server has no accounts"),                                     \
       MLX_IGNORE("prompt_cache_key", "equal prefixes are always shared"),                                \
       MLX_IGNORE("prompt_cache_retention", "equal prefixes are always shared"),                          \
@@ -28,7 +29,6 @@ typedef enum mlx_tool_form { MLX_TOOL_NESTED, MLX_TOOL_FLAT } mlx_tool_form_t;
       MLX_IGNORE("n_discard", "the context is never shifted"),                                           \
       MLX_IGNORE("dynatemp_exponent", "it matters only with dynatemp_range, which is refused"),          \
       MLX_IGNORE("timings_per_token", "timings come with the last chunk"),                               \
-      MLX_IGNORE("return_progress", "there are no progress events"),                                     \
       MLX_IGNORE("backend_sampling", "sampling runs on the device where it can"),                        \
       MLX_IGNORE("request_id", "the server makes its own ids"),                                          \
       MLX_IGNORE("spaces_between_special_tokens", "special tokens are not part of the text"),            \
@@ -74,8 +74,11 @@ mlx_status_t mlx_openai_read_format(const mlx_place_t *format, bool flat, mlx_ap
 
 // The messages of a chat completion as call->messages. The last message may ask to be continued.
 mlx_status_t mlx_openai_read_messages(const mlx_place_t *messages, mlx_api_call_t *call) MLX_MUST_USE;
-// A list of tools as call->tools. |skipped| lists types that are left out; NULL: none. Any other type than
-// function is MLX_UNSUPPORTED.
+// The name of a function of a namespace, as the model sees it: namespace and name.
+#define MLX_OPENAI_SPACED_NAME "%s__%s"
+bool mlx_openai_is_namespace(yyjson_val *tool);
+// A list of tools as call->tools. |skipped| lists types that are left out, except functions of a namespace;
+// NULL: none, and there are no namespaces. Any other type than function is MLX_UNSUPPORTED.
 mlx_status_t mlx_openai_read_tools(const mlx_place_t *tools, mlx_tool_form_t form, const char *const *skipped,
                                    mlx_api_call_t *call) MLX_MUST_USE;
 // After the tools: "auto", "none", "required" or a function by its name, which must be one of the tools.

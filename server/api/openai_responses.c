@@ -69,6 +69,7 @@ static void free_details(void *pointer) {
   mlx_free(details->verbosity);
   mlx_free(details->effort);
   mlx_free(details->previous);
+  mlx_text_clear(&details->namespaced);
   mlx_text_clear(&details->items);
   mlx_free(details);
 }
@@ -121,6 +122,20 @@ static mlx_status_t read_text(const mlx_place_t *root, mlx_openai_variables_t *v
   return mlx_openai_read_format(&format, true, call);
 }
 
+// After the tools were checked: the functions of namespaces, whose calls name both.
+static mlx_status_t keep_namespaced(const mlx_place_t *tools, mlx_text_t *out) {
+  yyjson_val *space, *tool;
+  size_t index, max, inner_index, inner_max;
+  yyjson_arr_foreach(tools->value, index, max, space) {
+    if (!mlx_openai_is_namespace(space)) continue;
+    yyjson_arr_foreach(yyjson_obj_get(space, "tools"), inner_index, inner_max, tool) {
+      const char *name = yyjson_get_str(yyjson_obj_get(tool, "name"));
+      if (name) mlx_text_printf(out, "%s %s\n", yyjson_get_str(yyjson_obj_get(space, "name")), name);
+    }
+  }
+  return mlx_text_finish(out);
+}
+
 static mlx_status_t read_tools(const mlx_place_t *root, mlx_api_call_t *call,
                                mlx_responses_details_t *details) {
   bool parallel = true;
@@ -129,6 +144,7 @@ static mlx_status_t read_tools(const mlx_place_t *root, mlx_api_call_t *call,
   MLX_TRY(mlx_openai_read_tool_choice(&choice, MLX_TOOL_FLAT, call));
   MLX_TRY(mlx_field_bool(root, "parallel_tool_calls", &parallel));
   call->one_tool_call = !parallel;
+  MLX_TRY(keep_namespaced(&tools, &details->namespaced));
   MLX_TRY(keep_json(root, "tools", &details->tools));
   return keep_json(root, "tool_choice", &details->tool_choice);
 }

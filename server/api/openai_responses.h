@@ -8,9 +8,10 @@
 // mlx_api_call_t.details of a response. JSON texts of the request that the response repeats; NULL: not given.
 typedef struct mlx_responses_details {
   char *instructions, *metadata, *tools, *tool_choice, *text_format, *verbosity, *effort, *previous;
-  mlx_text_t items;  // JSON objects of the input and of earlier responses, with commas; only if |store|
-  bool store;        // keep the response in call->stored
-  bool has_summary;  // reasoning.summary: reasoning is sent as a summary instead of as content
+  mlx_text_t namespaced;  // "NAMESPACE NAME\n" of each function of a namespace
+  mlx_text_t items;       // JSON objects of the input and of earlier responses, with commas; only if |store|
+  bool store;             // keep the response in call->stored
+  bool has_summary;       // reasoning.summary: reasoning is sent as a summary instead of as content
 } mlx_responses_details_t;
 
 // Input items as call->messages. |instructions| is the first system message; NULL: none. |history| is the

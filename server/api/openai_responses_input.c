@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/api/messages.h"
+#include "server/api/openai_fields.h"
 #include "server/api/openai_responses.h"
 
 typedef struct reader {
@@ -74,13 +75,20 @@ static mlx_status_t need_text(const mlx_place_t *item, const char *key, const ch
 }
 
 static mlx_status_t read_function_call(reader_t *reader, const mlx_place_t *item) {
-  const char *id, *name;
+  const char *id, *name, *space = NULL;
   const mlx_place_t arguments = mlx_place_key(item, "arguments");
+  mlx_text_t whole = {0};
   MLX_TRY(need_text(item, "call_id", &id));
   MLX_TRY(need_text(item, "name", &name));
+  MLX_TRY(mlx_field_text(item, "namespace", &space));
   if (arguments.value && !yyjson_is_str(arguments.value)) return mlx_field_expected(&arguments, "a string");
   MLX_TRY(flush(reader, &reader->system, "system"));
-  return mlx_message_add_tool_call(&reader->assistant, id, name, arguments.value);
+  if (space) mlx_text_printf(&whole, MLX_OPENAI_SPACED_NAME, space, name);
+  mlx_status_t status = mlx_text_finish(&whole);
+  if (!status)
+    status = mlx_message_add_tool_call(&reader->assistant, id, space ? whole.data : name, arguments.value);
+  mlx_text_clear(&whole);
+  return status;
 }
 
 static mlx_status_t read_function_output(reader_t *reader, const mlx_place_t *item) {

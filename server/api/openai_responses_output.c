@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/api/llama_answer.h"
 #include "server/api/openai_answer.h"
 #include "server/api/openai_responses.h"
 
@@ -54,6 +55,21 @@ static void put_parts(mlx_json_writer_t *json, const char *key, const mlx_api_ca
   mlx_json_end(json);
 }
 
+// The name as the client knows it: that of a function in a namespace is divided again.
+static void put_function_name(mlx_json_writer_t *json, const mlx_api_call_t *call, const char *name) {
+  const mlx_responses_details_t *details = call->details;
+  for (const char *line = details->namespaced.data; line && *line; line = strchr(line, '\n') + 1) {
+    const size_t space = strcspn(line, " "), tool = strcspn(line, "\n") - space - 1;
+    if (strlen(name) != space + 2 + tool || strncmp(name, line, space) || strncmp(name + space, "__", 2) ||
+        strncmp(name + space + 2, line + space + 1, tool))
+      continue;
+    mlx_json_put_text(json, "name", name + space + 2);
+    mlx_json_put_bytes(json, "namespace", line, space);
+    return;
+  }
+  mlx_json_put_text(json, "name", name);
+}
+
 void mlx_responses_put_item(mlx_json_writer_t *json, const char *key, const mlx_api_call_t *call,
                             const mlx_answer_t *answer, const mlx_responses_item_t *item) {
   mlx_json_begin_object(json, key, MLX_JSON_COMPACT);
@@ -73,7 +89,7 @@ void mlx_responses_put_item(mlx_json_writer_t *json, const char *key, const mlx_
     default:
       mlx_json_put_text(json, "type", "function_call");
       mlx_json_put_text(json, "call_id", item->call_id);
-      mlx_json_put_text(json, "name", item->name);
+      put_function_name(json, call, item->name);
       mlx_json_put_bytes(json, "arguments", item->text, item->length);
   }
   mlx_json_put_text(json, "status", item->status);
@@ -171,7 +187,7 @@ void mlx_responses_put(mlx_json_writer_t *json, const char *key, const mlx_api_c
   mlx_responses_put_list(json, "output", items);
   if (is_done && !error) {
     put_usage(json, answer);
-    mlx_openai_put_timings(json, answer);
+    mlx_llama_put_timings(json, answer);
   } else {
     mlx_json_put_null(json, "usage");
   }

@@ -30,7 +30,9 @@ static mlx_status_t read_name(const mlx_place_t *function, const char **out) {
 }
 
 // Writes a function with all its members that are not null. Templates read name, description and parameters.
-static mlx_status_t put_function(mlx_json_writer_t *json, const mlx_place_t *function, mlx_tool_form_t form) {
+// |space| is its namespace or NULL.
+static mlx_status_t put_function(mlx_json_writer_t *json, const mlx_place_t *function, mlx_tool_form_t form,
+                                 const char *space) {
   static const char *const not_function[] = {"type", NULL};
   size_t index, max;
   yyjson_val *key, *value;
@@ -41,7 +43,10 @@ static mlx_status_t put_function(mlx_json_writer_t *json, const mlx_place_t *fun
   if (parameters.value && !yyjson_is_obj(parameters.value))
     return mlx_field_expected(&parameters, "an object");
   mlx_json_begin_object(json, "function", MLX_JSON_COMPACT);
-  mlx_json_put_text(json, "name", name);
+  if (space)
+    mlx_json_put_format(json, "name", MLX_OPENAI_SPACED_NAME, space, name);
+  else
+    mlx_json_put_text(json, "name", name);
   yyjson_obj_foreach(function->value, index, max, key, value) {
     if (yyjson_is_null(value) || yyjson_equals_str(key, "name") || yyjson_equals_str(key, "parameters"))
       continue;
@@ -54,7 +59,7 @@ static mlx_status_t put_function(mlx_json_writer_t *json, const mlx_place_t *fun
 }
 
 static mlx_status_t put_tool(const mlx_place_t *tool, mlx_tool_form_t form, const char *const *skipped,
-                             mlx_text_t *out) {
+                             const char *space, mlx_text_t *out) {
   const char *type = "function";
   if (!yyjson_is_obj(tool->value)) return mlx_field_expected(tool, "an object");
   MLX_TRY(mlx_field_text(tool, "type", &type));
@@ -71,9 +76,29 @@ static mlx_status_t put_tool(const mlx_place_t *tool, mlx_tool_form_t form, cons
   mlx_text_puts(out, out->length ? "," : "[");
   mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
   mlx_json_put_text(&json, "type", "function");
-  MLX_TRY(put_function(&json, function, form));
+  MLX_TRY(put_function(&json, function, form, space));
   mlx_json_end(&json);
   return mlx_text_finish(out);
+}
+
+// {"type": "namespace", "name": ..., "tools": [...]}: Codex puts the tools of an MCP server in one.
+static mlx_status_t put_namespace(const mlx_place_t *space, const char *const *skipped, mlx_text_t *out) {
+  const mlx_place_t tools = mlx_place_key(space, "tools");
+  const char *name;
+  size_t index, max;
+  yyjson_val *value;
+  if (!tools.value) return NULL;
+  if (!yyjson_is_arr(tools.value)) return mlx_field_expected(&tools, "a list");
+  MLX_TRY(read_name(space, &name));
+  yyjson_arr_foreach(tools.value, index, max, value) {
+    const mlx_place_t tool = mlx_place_item(&tools, index, value);
+    MLX_TRY(put_tool(&tool, MLX_TOOL_FLAT, skipped, name, out));
+  }
+  return NULL;
+}
+
+bool mlx_openai_is_namespace(yyjson_val *tool) {
+  return yyjson_equals_str(yyjson_obj_get(tool, "type"), "namespace");
 }
 
 mlx_status_t mlx_openai_read_tools(const mlx_place_t *tools, mlx_tool_form_t form, const char *const *skipped,
@@ -86,7 +111,9 @@ mlx_status_t mlx_openai_read_tools(const mlx_place_t *tools, mlx_tool_form_t for
   if (!yyjson_is_arr(tools->value)) return mlx_field_expected(tools, "a list");
   yyjson_arr_foreach(tools->value, index, max, value) {
     const mlx_place_t tool = mlx_place_item(tools, index, value);
-    if (!status) status = put_tool(&tool, form, skipped, &json);
+    if (status) continue;
+    status = skipped && mlx_openai_is_namespace(value) ? put_namespace(&tool, skipped, &json)
+                                                       : put_tool(&tool, form, skipped, NULL, &json);
   }
   const bool any = json.length;
   mlx_text_puts(&json, "]");

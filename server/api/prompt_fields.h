@@ -4,7 +4,8 @@
 
 #include "server/api/fields.h"
 
-// A string, a list of token ids, a list of either, or llama.cpp's {"prompt_string": ...}.
+// A string, a list of token ids or of token ids and strings (one prompt), a list of any of these, or
+// llama.cpp's {"prompt_string": ...}.
 mlx_status_t mlx_prompt_fields_read(const mlx_place_t *place, mlx_api_call_t *call) MLX_MUST_USE;
 // The text after the gap, at |key|; the text before it is the only prompt. "" and a missing key are no gap.
 mlx_status_t mlx_prompt_fields_read_suffix(const mlx_place_t *root, const char *key,

@@ -11,7 +11,8 @@
 #define MAX_BAD_WORDS 1024
 #define MAX_STOP_IDS 1024
 
-mlx_status_t mlx_token_fields_read_ids(const mlx_place_t *list, int32_t **out_ids, size_t *out_count) {
+// Reads a list of token ids. Release with mlx_free.
+static mlx_status_t read_ids(const mlx_place_t *list, int32_t **out_ids, size_t *out_count) {
   size_t index, max;
   yyjson_val *value;
   *out_ids = NULL;
@@ -65,8 +66,8 @@ mlx_status_t mlx_token_fields_read(const mlx_place_t *root, mlx_api_call_t *call
                     truncate = mlx_place_key(root, "truncate_prompt_tokens");
   if (yyjson_arr_size(stops.value) > MAX_STOP_IDS)
     return mlx_field_error(&stops, MLX_INVALID_INPUT, "more than %d token ids", MAX_STOP_IDS);
-  MLX_TRY(mlx_token_fields_read_ids(&stops, &call->stop_ids, &call->stop_id_count));
-  MLX_TRY(mlx_token_fields_read_ids(&allowed, &call->allowed_ids, &call->allowed_id_count));
+  MLX_TRY(read_ids(&stops, &call->stop_ids, &call->stop_id_count));
+  MLX_TRY(read_ids(&allowed, &call->allowed_ids, &call->allowed_id_count));
   if (allowed.value && !call->allowed_id_count)
     return mlx_field_error(&allowed, MLX_INVALID_INPUT, "expected at least one token id");
   MLX_TRY(mlx_field_int(root, "min_tokens", 0, INT32_MAX, &call->min_tokens));

@@ -13,9 +13,6 @@
 
 // After |stream| of the call was read.
 mlx_status_t mlx_token_fields_read(const mlx_place_t *root, mlx_api_call_t *call) MLX_MUST_USE;
-// Reads a list of token ids. Release with mlx_free.
-mlx_status_t mlx_token_fields_read_ids(const mlx_place_t *list, int32_t **out_ids,
-                                       size_t *out_count) MLX_MUST_USE;
 
 // Writes what the answer has beside its text: the ids of a choice ("token_ids"), and the ids and
 // log-probabilities of its prompt ("prompt_token_ids", "prompt_logprobs").

@@ -18,6 +18,8 @@ struct mlx_answer_writer_choice {
   size_t seen;                         // tokens that events have had
   size_t sent_ids;                     // tokens whose ids events of a completion have had
   bool echoed;                         // an event has had the prompt
+  int64_t cached, processed;           // tokens of the prompt, as the client was told; -1: it was not
+  double prompt_start;                 // time
   const mlx_generation_t *generation;  // at the end; borrowed
   mlx_answer_token_t *tokens;          // scratch: tokens of the next event
   size_t token_count, token_capacity;
@@ -216,6 +218,33 @@ bool mlx_answer_writer_add(mlx_answer_writer_t *w, size_t index, const char *tex
   return goes_on;
 }
 
+bool mlx_answer_writer_shows_progress(const mlx_answer_writer_t *w, size_t index) {
+  return w->call->stream && w->call->return_progress && w->api->stream_progress &&
+         index % (size_t)w->call->n == 0;
+}
+
+// A preempted sequence reads its prompt again, of which the client was told already.
+void mlx_answer_writer_progress(mlx_answer_writer_t *w, size_t index, size_t done, size_t total) {
+  uv_mutex_lock(&w->mutex);
+  mlx_answer_writer_choice_t *choice = &w->choices[index];
+  if (choice->processed < 0) {
+    choice->cached = (int64_t)done;
+    choice->prompt_start = mlx_seconds();
+  }
+  if (!w->status && (int64_t)done > choice->processed) w->status = begin_locked(w);
+  if (!w->status && (int64_t)done > choice->processed) {
+    choice->processed = (int64_t)done;
+    w->api->stream_progress(w->stream,
+                            &(mlx_api_progress_t){.choice = index,
+                                                  .total = (int64_t)total,
+                                                  .cached = choice->cached,
+                                                  .processed = choice->processed,
+                                                  .seconds = mlx_seconds() - choice->prompt_start},
+                            &w->out);
+  }
+  uv_mutex_unlock(&w->mutex);
+}
+
 static mlx_status_t finish_choice(mlx_answer_writer_choice_t *choice, const mlx_generation_t *g) {
   const mlx_answer_writer_t *w = choice->writer;
   MLX_TRY(add_text(choice, "", 0, g));
@@ -357,6 +386,7 @@ static mlx_status_t make_choices(mlx_answer_writer_t *w) {
     mlx_answer_writer_choice_t *choice = &w->choices[i];
     choice->writer = w;
     choice->index = i;
+    choice->processed = -1;
     if (!w->prompt->format) continue;
     const mlx_api_prompt_t *prompt = prompt_of(choice);
     MLX_TRY(mlx_output_parser_create(w->prompt->format, &options, prompt->text, prompt->length, i, on_event,

@@ -19,6 +19,7 @@ typedef struct embed {
   size_t size;                      // numbers of an embedding
   bool finishes;                    // the scheduler's embeddings are not yet those of the response
   bool normalizes;                  // those of the response have the norm 1
+  const char *prompt;               // borrowed from the engine: what is put before each text
   int64_t tokens;                   // of all inputs
   mlx_task_t *tasks;                // [count] owned
   mlx_generate_options_t *options;  // owned: of each round of texts
@@ -133,15 +134,21 @@ static mlx_status_t tokenize_text(embed_t *e, size_t index, const char *text, si
   return mlx_engine_tokenize_within(engine, text, length, false, limit, ids, count);
 }
 
-static const char *prompt_of(const embed_t *e) {
-  const mlx_engine_info_t info = mlx_engine_info(e->job->engine);
-  return e->input.prompt == MLX_PROMPT_QUERY      ? info.query_prompt
-         : e->input.prompt == MLX_PROMPT_DOCUMENT ? info.document_prompt
-                                                  : "";
+// "query" and "document" of a model without such a prompt are empty, as its texts need none.
+static mlx_status_t choose_prompt(embed_t *e) {
+  const char *name = e->input.prompt;
+  e->prompt = mlx_engine_info(e->job->engine).default_prompt;
+  if (!name) return NULL;
+  if (!strcmp(name, "passage")) name = "document";
+  const char *found = *name ? mlx_engine_embedding_prompt(e->job->engine, name) : "";
+  if (!found && (!strcmp(name, "query") || !strcmp(name, "document"))) found = "";
+  if (!found) return mlx_error(MLX_INVALID_INPUT, "prompt_name: the model has no prompt '%.100s'", name);
+  e->prompt = found;
+  return NULL;
 }
 
 static mlx_status_t tokenize_with_prompt(embed_t *e, size_t index, yyjson_val *input) {
-  const char *prompt = prompt_of(e);
+  const char *prompt = e->prompt;
   mlx_text_t whole = {0};
   if (!*prompt) return tokenize_text(e, index, yyjson_get_str(input), yyjson_get_len(input));
   mlx_text_puts(&whole, prompt);
@@ -154,7 +161,8 @@ static mlx_status_t tokenize_with_prompt(embed_t *e, size_t index, yyjson_val *i
 
 static mlx_status_t copy_ids(embed_t *e, size_t index, yyjson_val *input) {
   const size_t all = yyjson_arr_size(input), most = limit_of(e);
-  if (*prompt_of(e)) return mlx_error(MLX_INVALID_INPUT, "token ids take no prompt: remove \"prompt_name\"");
+  if (e->input.prompt && *e->prompt)
+    return mlx_error(MLX_INVALID_INPUT, "token ids take no prompt: remove \"prompt_name\"");
   MLX_TRY(mlx_alloc(all, sizeof **e->ids, &e->ids[index]));
   MLX_TRY(mlx_embeddings_ids(&e->input, index, mlx_engine_info(e->job->engine).vocab, e->ids[index]));
   e->tasks[index].count = e->input.cut && all > most ? most : all;
@@ -218,6 +226,7 @@ static mlx_status_t make_options(embed_t *e) {
 static mlx_status_t make_tasks(embed_t *e) {
   if (mlx_engine_info(e->job->engine).labels) return mlx_classifier_embeds_nothing();
   MLX_TRY(choose_form(e));
+  MLX_TRY(choose_prompt(e));
   MLX_TRY(make_options(e));
   e->after.run = after_step;
   e->response.run = respond;

@@ -3,10 +3,12 @@
 
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "runtime/rooms.h"
 #include "server/core/answer_writer.h"
 #include "server/core/json_response.h"
+#include "server/core/line_limit.h"
 #include "server/core/prompt.h"
 #include "server/core/token_options.h"
 
@@ -24,6 +26,7 @@ typedef struct generate {
   mlx_task_t *tasks;
   mlx_generate_options_t *options;
   mlx_sampling_t *samplings;
+  mlx_line_limit_t *lines;
   size_t count;
   atomic_bool submitted;  // the tasks may be cancelled
   // Scheduler thread only.
@@ -51,9 +54,21 @@ static void after_step(mlx_after_step_t *after) {
 
 static bool on_text(mlx_task_t *task, const char *text, size_t length) {
   generate_t *g = task->user;
+  const size_t index = (size_t)(task - g->tasks);
+  mlx_line_limit_t *line = &g->lines[index];
   mlx_serving_after_step(task->serving, &g->after);
-  return mlx_answer_writer_add(&g->writer, (size_t)(task - g->tasks), text, length,
-                               mlx_request_generation(task->request));
+  if (line->least_indent > 0 || line->most_seconds > 0) {
+    if (line->ended) return false;
+    length = mlx_line_limit_take(line, mlx_seconds(), text, length);
+  }
+  return mlx_answer_writer_add(&g->writer, index, text, length, mlx_request_generation(task->request)) &&
+         !line->ended;
+}
+
+static void on_prompt(mlx_task_t *task, size_t done, size_t total) {
+  generate_t *g = task->user;
+  mlx_serving_after_step(task->serving, &g->after);
+  mlx_answer_writer_progress(&g->writer, (size_t)(task - g->tasks), done, total);
 }
 
 static void observe(const generate_t *g, const mlx_generation_t *result) {
@@ -68,6 +83,12 @@ static void on_done(mlx_task_t *task, const mlx_generation_t *result, mlx_status
   generate_t *g = task->user;
   mlx_serving_after_step(task->serving, &g->after);
   ++g->done;
+  mlx_generation_t limited;
+  if (!status && g->lines[task - g->tasks].ended) {
+    limited = *result;
+    limited.finish_reason = MLX_FINISH_LENGTH;
+    result = &limited;
+  }
   if (!status && result->finish_reason == MLX_FINISH_CANCELLED)
     status = mlx_error(MLX_CANCELLED, "the request was cancelled: the server is shutting down");
   if (!status) {
@@ -124,6 +145,8 @@ static void fill_task(generate_t *g, size_t index) {
   const mlx_api_prompt_t *prompt = &g->call.prompts[index / n];
   mlx_sampling_t *sampling = &g->samplings[index];
   mlx_generate_options_t *options = &g->options[index];
+  g->lines[index].least_indent = g->call.least_indent;
+  g->lines[index].most_seconds = (double)g->call.most_milliseconds / 1000;
   *sampling = g->call.sampling;
   sampling->seed += index % n;
   mlx_generate_options_initialize(options);
@@ -146,14 +169,16 @@ static void fill_task(generate_t *g, size_t index) {
   options->visible_tokens = g->prompt.visible;
   options->visible_token_count = g->prompt.visible_count;
   options->priority = g->call.priority;
-  g->tasks[index] = (mlx_task_t){.serving = g->job->serving,
-                                 .ids = prompt->ids,
-                                 .count = prompt->id_count,
-                                 .options = options,
-                                 .after = index == first ? NULL : &g->tasks[first],
-                                 .on_text = on_text,
-                                 .on_done = on_done,
-                                 .user = g};
+  g->tasks[index] =
+      (mlx_task_t){.serving = g->job->serving,
+                   .ids = prompt->ids,
+                   .count = prompt->id_count,
+                   .options = options,
+                   .after = index == first ? NULL : &g->tasks[first],
+                   .on_text = on_text,
+                   .on_prompt = mlx_answer_writer_shows_progress(&g->writer, index) ? on_prompt : NULL,
+                   .on_done = on_done,
+                   .user = g};
 }
 
 static mlx_status_t make_tasks(generate_t *g) {
@@ -162,6 +187,7 @@ static mlx_status_t make_tasks(generate_t *g) {
   MLX_TRY(mlx_alloc(g->count, sizeof *g->tasks, &g->tasks));
   MLX_TRY(mlx_alloc(g->count, sizeof *g->options, &g->options));
   MLX_TRY(mlx_alloc(g->count, sizeof *g->samplings, &g->samplings));
+  MLX_TRY(mlx_alloc(g->count, sizeof *g->lines, &g->lines));
   for (size_t i = 0; i < g->count; ++i) fill_task(g, i);
   return NULL;
 }
@@ -236,6 +262,7 @@ static void clear(mlx_job_t *job) {
   mlx_free(g->tasks);
   mlx_free(g->options);
   mlx_free(g->samplings);
+  mlx_free(g->lines);
   mlx_status_free(g->status);
   mlx_free(g);
 }

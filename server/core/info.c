@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/json_writer.h"
 #include "base/memory.h"
+#include "server/api/llama_answer.h"
 #include "server/api/ollama.h"
 #include "server/api/ollama_text.h"
 #include "server/core/json_response.h"
@@ -364,24 +365,74 @@ void mlx_info_version(mlx_site_t *site, mlx_exchange_t *exchange) {
   mlx_respond_json(exchange, 200, &out);
 }
 
-// Sequences have no fixed slots: as many slots as sequences run are busy. Of the first loaded model.
+typedef struct slot_list {
+  int64_t context;
+  mlx_slot_t *slots;  // owned; NULL: no model is loaded
+  size_t count;
+  mlx_status_t status;
+} slot_list_t;
+
+// Of the first loaded model.
+static void copy_slots(void *user, mlx_served_model_t *model, mlx_serving_t *serving) {
+  slot_list_t *list = user;
+  (void)model;
+  if (list->slots || list->status) return;
+  list->count = mlx_serving_slots(serving, NULL, 0);
+  list->context = mlx_engine_info(mlx_serving_engine(serving)).context;
+  list->status = mlx_alloc(list->count, sizeof *list->slots, &list->slots);
+  if (!list->status) mlx_serving_slots(serving, list->slots, list->count);
+}
+
+static void put_slot(mlx_json_writer_t *json, const slot_list_t *list, size_t index) {
+  const mlx_slot_t *slot = &list->slots[index];
+  mlx_json_begin_object(json, NULL, MLX_JSON_ONE_LINE);
+  mlx_json_put_uint(json, "id", index);
+  mlx_json_put_int(json, "n_ctx", list->context);
+  mlx_json_put_bool(json, "speculative", false);
+  mlx_json_put_bool(json, "is_processing", slot->task > 0);
+  if (slot->task) {
+    mlx_json_put_int(json, "id_task", slot->task);
+    mlx_json_put_int(json, "n_prompt_tokens", slot->prompt_tokens);
+    mlx_json_put_int(json, "n_prompt_tokens_processed", slot->read_tokens - slot->cached_tokens);
+    mlx_json_put_int(json, "n_prompt_tokens_cache", slot->cached_tokens);
+    mlx_json_begin_object(json, "params", MLX_JSON_ONE_LINE);
+    mlx_llama_put_sampling(json, &slot->sampling);
+    mlx_json_put_int(json, "n_predict", slot->max_tokens);
+    mlx_json_put_int(json, "max_tokens", slot->max_tokens);
+    mlx_json_put_bool(json, "ignore_eos", slot->ignore_eos);
+    mlx_json_end(json);
+    mlx_json_begin_list(json, "next_token", MLX_JSON_ONE_LINE);
+    mlx_json_begin_object(json, NULL, MLX_JSON_ONE_LINE);
+    mlx_json_put_bool(json, "has_next_token", true);
+    mlx_json_put_int(json, "n_remain", slot->max_tokens < 0 ? -1 : slot->max_tokens - slot->generated);
+    mlx_json_put_int(json, "n_decoded", slot->generated);
+    mlx_json_end(json);
+    mlx_json_end(json);
+  }
+  mlx_json_end(json);
+}
+
 void mlx_info_slots(mlx_site_t *site, mlx_exchange_t *exchange) {
-  loaded_t all = {.models = site->service.models};
+  const char *query = mlx_exchange_query(exchange);
+  slot_list_t list = {0};
   mlx_text_t out = {0};
   mlx_json_writer_t json = {.out = &out};
-  mlx_models_visit_loaded(site->service.models, add_loaded, &all);
-  const int64_t count = all.count ? all.items[0].sequences : 0;
-  mlx_json_begin_list(&json, NULL, MLX_JSON_ONE_LINE);
-  for (int64_t i = 0; i < count; ++i) {
-    mlx_json_begin_object(&json, NULL, MLX_JSON_ONE_LINE);
-    mlx_json_put_int(&json, "id", i);
-    mlx_json_put_int(&json, "n_ctx", all.items[0].context);
-    mlx_json_put_bool(&json, "speculative", false);
-    mlx_json_put_bool(&json, "is_processing", i < all.items[0].stats.scheduler.running);
+  size_t busy = 0;
+  mlx_models_visit_loaded(site->service.models, copy_slots, &list);
+  for (size_t i = 0; i < list.count && !list.status; ++i) busy += list.slots[i].task > 0;
+  if (!list.status && busy == list.count && query && strstr(query, "fail_on_no_slot=1"))
+    list.status = mlx_error(MLX_UNAVAILABLE, "all %zu slots are busy", list.count);
+  if (list.status) {
+    mlx_failure_respond(&(mlx_failure_t){.kind = MLX_FAILURE_REQUEST, .status = list.status},
+                        mlx_api_chat.error, exchange);
+  } else {
+    mlx_json_begin_list(&json, NULL, MLX_JSON_ONE_LINE);
+    for (size_t i = 0; i < list.count; ++i) put_slot(&json, &list, i);
     mlx_json_end(&json);
+    mlx_respond_json(exchange, 200, &out);
   }
-  mlx_json_end(&json);
-  mlx_respond_json(exchange, 200, &out);
+  mlx_status_free(list.status);
+  mlx_free(list.slots);
 }
 
 void mlx_info_build(mlx_site_t *site, mlx_exchange_t *exchange) {

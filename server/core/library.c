@@ -77,7 +77,8 @@ static mlx_status_t without_folders(mlx_status_t status) {
 
 static bool is_latest(const char *name) { return mlx_ends_with_nocase(name, ":latest"); }
 
-bool mlx_library_allows(const char *patterns, const char *name, const char *ref) {
+// True if |name| or |ref| matches one of |patterns|. Case does not matter. |ref| may be NULL.
+static bool allows(const char *patterns, const char *name, const char *ref) {
   for (const char *at = patterns; at && *at; at += strcspn(at, ","), at += *at == ',') {
     const size_t length = strcspn(at, ",");
     if (length && (matches(at, length, name) || (ref && matches(at, length, ref)))) return true;
@@ -180,8 +181,8 @@ static mlx_status_t check_pull(const mlx_job_t *job, pull_job_t *p) {
   MLX_TRY(mlx_locate_reference(p->name, &p->ref));
   if (!p->ref) return mlx_error(MLX_NOT_FOUND, "model: '%s' is no short name and no model of a hub", p->name);
   const char *short_name = mlx_locate_short_name(p->name);
-  if (mlx_library_allows(library->rules.pull, p->name, p->ref)) return NULL;
-  if (short_name && mlx_library_allows(library->rules.pull, short_name, NULL)) return NULL;
+  if (allows(library->rules.pull, p->name, p->ref)) return NULL;
+  if (short_name && allows(library->rules.pull, short_name, NULL)) return NULL;
   return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "model: '%s' may not be pulled", p->name),
                          "the server allows %s", library->rules.pull);
 }
@@ -224,7 +225,10 @@ static bool answer(mlx_job_t *job, const char *model) {
     mlx_failure_respond(&failure, job->error, job->exchange);
   } else if (!p->stream) {
     mlx_text_t body = {0};
-    mlx_text_puts(&body, "{\"status\":\"success\"}");
+    mlx_json_writer_t json = {.out = &body};
+    mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+    mlx_json_put_text(&json, "status", "success");
+    mlx_json_end(&json);
     mlx_respond_json(job->exchange, 200, &body);
   } else if (status) {
     mlx_failure_text_t text;

@@ -9,9 +9,6 @@
 mlx_status_t mlx_library_create(const mlx_library_rules_t *rules, mlx_library_t **out_library) MLX_MUST_USE;
 void mlx_library_free(mlx_library_t *library);  // NULL is fine
 
-// True if |name| or |ref| matches one of |patterns|. Case does not matter. |ref| may be NULL.
-bool mlx_library_allows(const char *patterns, const char *name, const char *ref);
-
 // Loop thread: begins the stages of a pull. One runs at a time; it goes on if its client leaves.
 mlx_status_t mlx_library_start_pull(mlx_job_t *job) MLX_MUST_USE;
 // Loop thread: begins the stages of a deletion. Requests of the model that run go on.

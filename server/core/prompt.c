@@ -116,7 +116,7 @@ static mlx_status_t render(const mlx_job_t *job, const mlx_api_call_t *call, con
   options.tools_length = call->tools_length;
   options.variables = call->variables;
   if (is_plain(job, call)) options.plain = job->engine;
-  options.add_generation_prompt = !continued->json || continued->is_new_turn;
+  options.add_generation_prompt = (!continued->json || continued->is_new_turn) && !call->no_generation_prompt;
   char *text;
   mlx_status_t status = mlx_tool_memory_render(
       continued->json ? NULL : job->service->memory, mlx_served_model_name(job->model), chat,
@@ -171,16 +171,32 @@ static mlx_status_t check_ids(const mlx_api_prompt_t *prompt, int64_t vocab) {
   return NULL;
 }
 
-static mlx_status_t prepare_text(const mlx_job_t *job, const mlx_api_call_t *call, mlx_api_prompt_t *p) {
-  const mlx_engine_t *engine = job->engine;
-  if (p->ids) {
-    MLX_TRY(check_ids(p, mlx_engine_info(engine).vocab));
-    return call->echo ? mlx_engine_detokenize(engine, p->ids, p->id_count, true, &p->text, &p->length) : NULL;
-  }
+// The first text of a prompt gets the model's start token.
+static mlx_status_t tokenize(const mlx_job_t *job, const mlx_api_call_t *call, bool is_first,
+                             mlx_api_prompt_t *p) {
   const size_t limit = limit_of(job, call);
   if (is_plain(job, call))
-    return mlx_engine_tokenize_plain(engine, p->text, p->length, true, limit, &p->ids, &p->id_count);
-  return mlx_engine_tokenize_within(engine, p->text, p->length, false, limit, &p->ids, &p->id_count);
+    return mlx_engine_tokenize_plain(job->engine, p->text, p->length, is_first, limit, &p->ids, &p->id_count);
+  return mlx_engine_tokenize_within(job->engine, p->text, p->length, !is_first, limit, &p->ids, &p->id_count);
+}
+
+static mlx_status_t join_parts(const mlx_job_t *job, const mlx_api_call_t *call, mlx_api_prompt_t *p) {
+  for (size_t i = 0; i < p->part_count; ++i) {
+    mlx_api_prompt_t *part = &p->parts[i];
+    if (!part->ids) MLX_TRY(tokenize(job, call, i == 0, part));
+    MLX_TRY(mlx_resize(p->id_count + part->id_count, sizeof *p->ids, &p->ids));
+    if (part->id_count) memcpy(p->ids + p->id_count, part->ids, part->id_count * sizeof *p->ids);
+    p->id_count += part->id_count;
+  }
+  return NULL;
+}
+
+static mlx_status_t prepare_text(const mlx_job_t *job, const mlx_api_call_t *call, mlx_api_prompt_t *p) {
+  const mlx_engine_t *engine = job->engine;
+  if (p->text) return p->ids ? NULL : tokenize(job, call, true, p);  // a gap has both
+  if (p->parts) MLX_TRY(join_parts(job, call, p));
+  MLX_TRY(check_ids(p, mlx_engine_info(engine).vocab));
+  return call->echo ? mlx_engine_detokenize(engine, p->ids, p->id_count, true, &p->text, &p->length) : NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------

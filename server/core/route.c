@@ -35,6 +35,7 @@ typedef struct route {
 
 static const route_t routes[] = {
     {"POST", "/chat/completions", "chat", .generate = &mlx_api_chat},
+    {"POST", "/chat/completions/input_tokens", "chat_input_tokens", .text = &mlx_text_chat_tokens},
     {"POST", "/completions", "completion", .generate = &mlx_api_completion},
     {"POST", "/completion", "llama_completion", .generate = &mlx_api_llama_completion},
     {"POST", "/infill", "infill", .generate = &mlx_api_llama_infill},

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "runtime/rooms.h"
+#include "server/core/slots.h"
 
 #define MAX_FAILURES 3     // failed steps in a row, after which new tasks are refused
 #define MOST_TASKS 65536   // of all requests together
@@ -18,6 +19,7 @@ struct mlx_serving {
   mlx_engine_t *engine;        // owned
   mlx_chat_t *chat;            // owned; NULL: the engine's
   mlx_scheduler_t *scheduler;  // owned
+  mlx_slots_t *slots;          // owned
   int64_t limit;               // most requests
   uv_thread_t thread;
   bool has_thread;
@@ -87,6 +89,11 @@ static bool on_text(void *user, const char *text, size_t length) {
   return !task->on_text || task->on_text(task, text, length);
 }
 
+static void on_prompt(void *user, size_t done, size_t total) {
+  mlx_task_t *task = user;
+  task->on_prompt(task, done, total);
+}
+
 static void on_done(void *user, mlx_request_t *request) {
   mlx_task_t *task = user;
   end_task(task->serving, task, mlx_request_take_status(request));
@@ -95,6 +102,7 @@ static void on_done(void *user, mlx_request_t *request) {
 static void start_task(mlx_serving_t *s, mlx_task_t *task) {
   mlx_generate_options_t options = *task->options;
   options.on_text = on_text;
+  options.on_prompt = task->on_prompt ? on_prompt : NULL;
   options.on_done = on_done;
   options.user = task;
   mlx_status_t status = mlx_scheduler_submit(s->scheduler, task->ids, task->count, &options, &task->request);
@@ -150,6 +158,7 @@ void mlx_serving_after_step(mlx_serving_t *s, mlx_after_step_t *after) {
 // Stores what other threads ask for.
 static void publish(mlx_serving_t *s, mlx_status_t status) {
   const mlx_scheduler_stats_t stats = mlx_scheduler_stats(s->scheduler);
+  mlx_slots_update(s->slots, s->scheduler);
   uv_mutex_lock(&s->mutex);
   s->stats = stats;
   s->progress = mlx_seconds();
@@ -251,6 +260,7 @@ mlx_status_t mlx_serving_create(const mlx_serving_options_t *o, mlx_serving_t **
   scheduling.max_running = parallel;
   scheduling.prefill_share = o->prefill_share;
   if (!s->scheduler) status = mlx_scheduler_create(s->engine, &scheduling, &s->scheduler);
+  if (!status) status = mlx_slots_create(parallel, &s->slots);
   if (!status) s->stats = mlx_scheduler_stats(s->scheduler);
   const int error = status ? 0 : uv_thread_create(&s->thread, serve, s);
   if (error) status = mlx_error(MLX_OUT_OF_MEMORY, "cannot start a thread: %s", uv_strerror(error));
@@ -271,6 +281,7 @@ void mlx_serving_free(mlx_serving_t *s) {
   uv_mutex_unlock(&s->mutex);
   if (s->has_thread) uv_thread_join(&s->thread);
   mlx_scheduler_free(s->scheduler);
+  mlx_slots_free(s->slots);
   mlx_chat_free(s->chat);
   mlx_engine_close(s->engine);
   uv_cond_destroy(&s->wake);
@@ -338,4 +349,8 @@ mlx_serving_stats_t mlx_serving_stats(mlx_serving_t *s) {
   snprintf(stats.reason, sizeof stats.reason, "%s", s->reason);
   uv_mutex_unlock(&s->mutex);
   return stats;
+}
+
+size_t mlx_serving_slots(mlx_serving_t *s, mlx_slot_t *out_slots, size_t capacity) {
+  return mlx_slots_copy(s->slots, out_slots, capacity);
 }

@@ -24,6 +24,8 @@ typedef struct mlx_task {  // zero-initialize
   const struct mlx_task *after;
   // New text. Return false to stop. May be NULL.
   bool (*on_text)(struct mlx_task *task, const char *text, size_t length);
+  // The prompt is read: as in mlx_generate_options_t. May be NULL.
+  void (*on_prompt)(struct mlx_task *task, size_t done, size_t total);
   // Called once at the end. All tasks of a request may be freed after the last of these calls. If the task
   // failed, |status| is not NULL and belongs to the callee. |generation| is NULL if the scheduler refused the
   // task.
@@ -35,6 +37,7 @@ typedef struct mlx_task {  // zero-initialize
   struct mlx_task *next, *previous;
   struct mlx_task *first;  // of the request
   size_t left;             // of the first task: tasks of the request that are not done
+  size_t slot;             // number of its last slot + 1; 0: none yet
   atomic_bool cancelled;
   bool started;
 } mlx_task_t;
@@ -90,5 +93,17 @@ typedef struct mlx_serving_stats {
   char reason[256];      // of the last failed step; "" if there was none
 } mlx_serving_stats_t;
 mlx_serving_stats_t mlx_serving_stats(mlx_serving_t *serving);
+
+// A place for a sequence that runs, as after the last step.
+typedef struct mlx_slot {
+  int64_t task;  // number of the task, from 1; 0: the slot is free, and the rest is 0
+  int64_t prompt_tokens, read_tokens, cached_tokens, generated;
+  int64_t max_tokens;  // -1: no limit
+  bool ignore_eos;
+  mlx_sampling_t sampling;  // without biases and breakers
+} mlx_slot_t;
+typedef struct mlx_slots mlx_slots_t;
+// Copies at most |capacity| slots. Returns how many there are.
+size_t mlx_serving_slots(mlx_serving_t *serving, mlx_slot_t *out_slots, size_t capacity);
 
 #endif  // MLXCEL_SERVER_CORE_SERVING_H_

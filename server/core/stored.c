@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/json_writer.h"
 #include "base/memory.h"
 #include "server/core/json_response.h"
 
@@ -107,10 +108,13 @@ static mlx_status_t put_page(const char *id, yyjson_val *list, const page_t *pag
   yyjson_val *item, **items;
   char name[MOST_ID + 32], first[sizeof name] = "", last[sizeof name] = "";
   bool begun = !page->after[0];
+  mlx_json_writer_t json = {.out = out};
   mlx_status_t status = NULL;
   MLX_TRY(mlx_alloc(yyjson_arr_size(list) + 1, sizeof *items, &items));
   yyjson_arr_foreach(list, index, count, item) items[index] = item;  // yyjson_arr_get walks from the start
-  mlx_text_puts(out, "{\"object\":\"list\",\"data\":[");
+  mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+  mlx_json_put_text(&json, "object", "list");
+  mlx_json_begin_list(&json, "data", MLX_JSON_COMPACT);
   for (; i < count && shown < page->limit && !status; ++i) {
     index = page->ascending ? i : count - 1 - i;
     name_item(id, items[index], index, name, sizeof name);
@@ -118,16 +122,16 @@ static mlx_status_t put_page(const char *id, yyjson_val *list, const page_t *pag
       begun = !strcmp(name, page->after);
       continue;
     }
-    if (shown++) mlx_text_puts(out, ",");
-    status = put_item(name, items[index], out);
+    ++shown;
+    status = put_item(name, items[index], mlx_json_put_value(&json, NULL));
     if (!first[0]) memcpy(first, name, sizeof first);
     memcpy(last, name, sizeof last);
   }
-  mlx_text_puts(out, "],\"first_id\":");
-  mlx_text_json_string(out, first, strlen(first));
-  mlx_text_puts(out, ",\"last_id\":");
-  mlx_text_json_string(out, last, strlen(last));
-  mlx_text_printf(out, ",\"has_more\":%s}", i < count ? "true" : "false");
+  mlx_json_end(&json);
+  mlx_json_put_text(&json, "first_id", first);
+  mlx_json_put_text(&json, "last_id", last);
+  mlx_json_put_bool(&json, "has_more", i < count);
+  mlx_json_end(&json);
   mlx_free(items);
   return status;
 }
@@ -158,7 +162,12 @@ static mlx_status_t make_body(const mlx_job_t *job, mlx_text_t *out) {
   bool found;
   if (!strcmp(mlx_exchange_method(job->exchange), "DELETE")) {
     if (!mlx_stored_responses_remove(job->service->stored, s->id)) return missing(s->id);
-    mlx_text_printf(out, "{\"id\":\"%s\",\"object\":\"response\",\"deleted\":true}", s->id);
+    mlx_json_writer_t json = {.out = out};
+    mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+    mlx_json_put_text(&json, "id", s->id);
+    mlx_json_put_text(&json, "object", "response");
+    mlx_json_put_bool(&json, "deleted", true);
+    mlx_json_end(&json);
     return NULL;
   }
   if (find_query(query, "stream", stream, sizeof stream) && !strcmp(stream, "true"))

@@ -212,12 +212,13 @@ static mlx_status_t run_count(text_job_t *t, const mlx_engine_t *engine, mlx_tex
   return NULL;
 }
 
+// OpenAI's of a response, or llama.cpp's of a chat.
 static mlx_status_t run_input_tokens(text_job_t *t, const mlx_engine_t *engine, mlx_text_t *out) {
   mlx_json_writer_t json = {.out = out};
   size_t count;
   MLX_TRY(count_tokens(t, engine, &count));
   mlx_json_begin_object(&json, NULL, MLX_JSON_ONE_LINE);
-  mlx_json_put_text(&json, "object", "response.input_tokens");
+  if (t->endpoint->api == &mlx_api_responses) mlx_json_put_text(&json, "object", "response.input_tokens");
   mlx_json_put_int(&json, "input_tokens", (int64_t)count);
   mlx_json_end(&json);
   return NULL;
@@ -423,6 +424,8 @@ const mlx_text_endpoint_t mlx_text_template = {&mlx_api_chat, .parse = parse_cha
 const mlx_text_endpoint_t mlx_text_count = {&mlx_api_messages, .parse = parse_count, .run = run_count};
 const mlx_text_endpoint_t mlx_text_input_tokens = {&mlx_api_responses, .parse = parse_chat,
                                                    .run = run_input_tokens};
+const mlx_text_endpoint_t mlx_text_chat_tokens = {&mlx_api_chat, .parse = parse_chat,
+                                                  .run = run_input_tokens};
 const mlx_text_endpoint_t mlx_text_props = {&mlx_api_chat, .describe = write_props};
 const mlx_text_endpoint_t mlx_text_model_info = {&mlx_api_chat, .describe = write_info};
 const mlx_text_endpoint_t mlx_text_tei_info = {&mlx_api_chat, .parse = parse_tei_info,

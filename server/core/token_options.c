@@ -1,10 +1,12 @@
 // Tokenizes texts of options.
 #include "server/core/token_options.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "runtime/rooms.h"
 
 static mlx_status_t check_ids(const char *field, const int32_t *ids, size_t count, int64_t vocab) {
   for (size_t i = 0; i < count; ++i) {
@@ -69,6 +71,17 @@ static mlx_status_t check_biases(const mlx_sampling_t *sampling, int64_t vocab) 
   return NULL;
 }
 
+static mlx_status_t forbid_ends(const mlx_engine_t *engine, mlx_api_call_t *call) {
+  size_t count;
+  const int32_t *ends = mlx_engine_ends(engine, &count);
+  if (!count) return NULL;
+  MLX_TRY(mlx_resize(call->sampling.bias_count + count, sizeof *call->biases_storage, &call->biases_storage));
+  call->sampling.biases = call->biases_storage;
+  for (size_t i = 0; i < count; ++i)
+    call->biases_storage[call->sampling.bias_count++] = (mlx_logit_bias_t){ends[i], -INFINITY};
+  return NULL;
+}
+
 // ----------------------------------------------------------------------------------------------------------
 
 mlx_status_t mlx_token_options_prepare(const mlx_engine_t *engine, mlx_api_call_t *call,
@@ -76,6 +89,7 @@ mlx_status_t mlx_token_options_prepare(const mlx_engine_t *engine, mlx_api_call_
   const int64_t vocab = mlx_engine_info(engine).vocab;
   for (size_t i = 0; i < call->bias_text_count; ++i) MLX_TRY(add_bias(engine, &call->bias_texts[i], call));
   MLX_TRY(check_biases(&call->sampling, vocab));
+  if (call->ignore_eos && call->forbids_ends) MLX_TRY(forbid_ends(engine, call));
   MLX_TRY(check_ids("stop_token_ids", call->stop_ids, call->stop_id_count, vocab));
   MLX_TRY(check_ids("allowed_token_ids", call->allowed_ids, call->allowed_id_count, vocab));
   return add_words(engine, call, out_options);

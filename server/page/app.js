@@ -2,13 +2,13 @@
 import {html, render, useLayoutEffect, useRef, useState} from './htm.js';
 import {leave, loadServer, modelOf, runOf, stop, tryServer} from './answers.js';
 import {newChat, start} from './chats.js';
-import {copyCode} from './clipboard.js';
+import {copyCode, saveCode} from './clipboard.js';
 import {Composer} from './composer.js';
 import {KeyDialog, Settings} from './dialogs.js';
 import {Button} from './icons.js';
 import {Message} from './message.js';
 import {Sidebar} from './sidebar.js';
-import {applyTheme, drawWith, focusInput, keep, refresh, set, setSettings, state} from './state.js';
+import {applyTheme, drawWith, focusInput, isPhone, keep, refresh, set, setSettings, showList, state} from './state.js';
 import {path, titleOf} from './tree.js';
 
 const MOST = 40;       // messages that are drawn before "Show earlier messages"
@@ -51,7 +51,11 @@ function Chat() {
     isAtEnd.current = false;
     setMost(most + MOST);
   };
-  const onClick = event => { const copy = event.target.closest?.('button.copy'); if (copy) copyCode(copy); };
+  const onClick = event => {
+    const copy = event.target.closest?.('button.copy'), save = event.target.closest?.('button.save');
+    if (copy) copyCode(copy);
+    if (save) saveCode(save);
+  };
   return html`<main ref=${main} tabindex="-1" aria-label="Messages" onScroll=${onScroll} onClick=${onClick}>
       ${!shown.length && state.isLoaded && html`<${Empty} />`}
       ${hidden > 0 && html`<button type="button" id="earlier" onClick=${earlier}>Show ${Math.min(MOST, hidden)} earlier messages of ${hidden}</button>`}
@@ -94,7 +98,7 @@ function App() {
     ${state.sidebar && html`<div class="cover" onClick=${() => set({sidebar: false})} />`}
     <div class="column">
       <header>
-        <${Button} quiet icon="menu" id="menu" label="Chats" aria-expanded=${state.sidebar} onClick=${() => set({sidebar: !state.sidebar})} />
+        <${Button} quiet icon="menu" id="menu" label="Chats" aria-expanded=${isPhone() && state.sidebar} onClick=${() => showList(!isPhone() || !state.sidebar)} />
         <h1>${title}</h1>
         <${ContextUse} />
         <${Model} />
@@ -120,7 +124,7 @@ addEventListener('keydown', event => {
     newChat();
   } else if (command && event.key.toLowerCase() === 'k') {
     event.preventDefault();
-    set({sidebar: matchMedia('(max-width: 760px)').matches});
+    showList(true);
     requestAnimationFrame(() => requestAnimationFrame(() => document.getElementById('search').focus()));
   }
 });

@@ -1,5 +1,6 @@
 // The list of chats: opening by URL, renaming, deleting, files, and what other tabs do.
 import {heardLive, stop} from './answers.js';
+import {download} from './clipboard.js';
 import {merge} from './merge.js';
 import {load, loadAll, listen, remove, save} from './store.js';
 import {announce, fail, focusInput, keep, notify, refresh, set, state} from './state.js';
@@ -63,16 +64,9 @@ export async function deleteChat(conversation) {
   notify(`“${titleOf(conversation)}” was deleted.`, {label: 'Undo', run: undo});
 }
 
-function download(name, value) {
-  const link = document.createElement('a');
-  link.href = URL.createObjectURL(new Blob([JSON.stringify(value, null, 1)], {type: 'application/json'}));
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-}
-
 export function exportChats(conversations) {
-  download(`mlxcel-chats-${new Date().toISOString().slice(0, 10)}.json`, {format: 'mlxcel-chats', version: 1, conversations});
+  const text = JSON.stringify({format: 'mlxcel-chats', version: 1, conversations}, null, 1);
+  download(`mlxcel-chats-${new Date().toISOString().slice(0, 10)}.json`, text, 'application/json');
 }
 
 export async function importChats(file) {

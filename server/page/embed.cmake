@@ -1,6 +1,6 @@
 # Writes the chat page as C: cmake -DOUT=FILE.c "-DFILES=index.html;app.js" -P embed.cmake
-# Scripts and styles, which only browsers read, are compressed with gzip. The archive has no time and no name, so the same files give the
-# same bytes.
+# Scripts and styles, which only browsers read, are compressed with gzip. The archive has no time and no name, so the
+# same files give the same bytes.
 set(arrays "")
 set(rows "")
 set(number 0)

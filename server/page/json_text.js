@@ -13,7 +13,8 @@ export function looksLikeJson(text, live) {
 }
 
 export function formatJson(text) {
-  const parts = text.match(/"(?:[^"\\]|\\[\s\S])*"?|[{}[\],:]|[^\s"{}[\],:]+/g) ?? [];
+  const found = [...text.matchAll(/"(?:[^"\\]|\\[\s\S])*"?|[{}[\],:]|[^\s"{}[\],:]+/g)], parts = found.map(match => match[0]);
+  const isMark = part => /^[{}[\],:]$/.test(part ?? ',');
   let result = '', depth = 0;
   const newLine = () => '\n' + '  '.repeat(depth);
   parts.forEach((part, i) => {
@@ -27,7 +28,9 @@ export function formatJson(text) {
     } else if (part === ',') {
       result += part + newLine();
     } else {
-      result += part === ':' ? ': ' : part;
+      // Text that is not JSON keeps the spaces between its words.
+      const isApart = !isMark(part) && !isMark(parts[i - 1]) && /\s/.test(text[found[i].index - 1]);
+      result += part === ':' ? ': ' : isApart ? ` ${part}` : part;
     }
   });
   return result;

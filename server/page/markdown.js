@@ -124,11 +124,11 @@ export function codeBlock(text, info, live) {
   } else {
     code.textContent = text;
   }
-  const copy = make('button', 'copy', 'Copy');
-  copy.type = 'button';
+  const copy = make('button', 'copy', 'Copy'), save = make('button', 'save', 'Save');
+  copy.type = save.type = 'button';
   const pre = make('pre', '', code);
   pre.tabIndex = 0;  // the arrow keys scroll it
-  return make('div', 'code', make('div', 'code-bar', make('span', '', info), copy), pre);
+  return make('div', 'code', make('div', 'code-bar', make('span', '', info), save, copy), pre);
 }
 
 // A row with more cells than the head has keeps them; GFM would drop them.

@@ -3,7 +3,7 @@ import {html, useEffect, useRef, useState} from './htm.js';
 import {isBusy} from './answers.js';
 import {addressOf, deleteChat, exportChats, importChats, newChat, open, rename} from './chats.js';
 import {Button, Icon} from './icons.js';
-import {set, state} from './state.js';
+import {set, showList, state} from './state.js';
 import {contains, titleOf} from './tree.js';
 
 const MOST = 100;  // chats that are drawn before "Show more"
@@ -56,7 +56,7 @@ export function Sidebar() {
     groups.set(name, [...groups.get(name) ?? [], conversation]);
   }
   return html`<nav class=${state.sidebar ? 'open' : ''} aria-label="Chats">
-    <div class="brand"><span>mlxcel</span><${Button} quiet icon="close" id="close-menu" label="Close the list of chats" onClick=${() => set({sidebar: false})} /></div>
+    <div class="brand"><span>mlxcel</span><${Button} quiet icon="panel" id="close-menu" label="Close the list of chats" onClick=${() => showList(false)} /></div>
     <${Button} icon="plus" id="new" label="New chat" className="wide" onClick=${newChat} />
     <label class="search"><${Icon} name="search" /><input type="search" id="search" placeholder="Search chats" aria-label="Search chats" value=${state.search}
       onInput=${event => set({search: event.target.value})} /></label>

@@ -50,6 +50,7 @@ export async function keep(conversation, isEdited = false) {
 
 export function applyTheme() {
   document.documentElement.dataset.theme = state.settings.theme;
+  document.documentElement.dataset.list = state.settings.list;
 }
 export function setSettings(changes) {
   state.settings = changeSettings(state.settings, changes);
@@ -61,6 +62,16 @@ onSettings(next => {
   applyTheme();
   refresh();
 });
+
+// On a phone the list of chats lies over the chat; elsewhere it stands beside it, and its state is kept.
+export const isPhone = () => matchMedia('(max-width: 760px)').matches;
+export function showList(isShown) {
+  if (isPhone()) set({sidebar: isShown});
+  else {
+    setSettings({list: isShown ? 'shown' : 'hidden'});
+    requestAnimationFrame(() => document.getElementById(isShown ? 'close-menu' : 'menu').focus());  // the other button is gone
+  }
+}
 
 export function focusInput() {
   requestAnimationFrame(() => requestAnimationFrame(() => document.getElementById('input')?.focus({preventScroll: true})));

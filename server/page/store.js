@@ -4,7 +4,7 @@ import {merge} from './merge.js';
 const DATABASE = 'mlxcel', TABLE = 'conversations', SETTINGS = 'mlxcel-settings';
 
 export const DEFAULTS = {temperature: '', top_p: '', top_k: '', max_tokens: '', seed: '', system: '', think: 'default', theme: 'system', key: '', extra: '',
-  titles: 'model', model: ''};
+  titles: 'model', model: '', list: 'shown'};
 
 let opened;
 function database() {
@@ -55,9 +55,11 @@ export function listen(on) {
   if (channel) channel.onmessage = event => on(event.data);
 }
 
+// What is stored may be of another version, or damaged: a value that is no text is the default.
 export function loadSettings() {
   try {
-    return {...DEFAULTS, ...JSON.parse(localStorage.getItem(SETTINGS) ?? '{}')};
+    const stored = JSON.parse(localStorage.getItem(SETTINGS)) ?? {};
+    return Object.fromEntries(Object.entries(DEFAULTS).map(([name, value]) => [name, typeof stored[name] === 'string' ? stored[name] : value]));
   } catch {
     return {...DEFAULTS};
   }

@@ -112,6 +112,31 @@ TEST(the_compact_layout_has_no_spaces) {
   mlx_text_clear(&text);
 }
 
+TEST(the_rows_layout_has_lines_and_no_spaces) {
+  mlx_text_t text = {0};
+  mlx_json_writer_t json = {.out = &text};
+  mlx_json_begin_object(&json, NULL, MLX_JSON_ROWS);
+  mlx_json_begin_list(&json, "none", MLX_JSON_ROWS);
+  mlx_json_end(&json);
+  mlx_json_begin_object(&json, "model", MLX_JSON_COMPACT);
+  mlx_json_put_text(&json, "type", "BPE");
+  mlx_json_put_bool(&json, "fuse", true);
+  mlx_json_set_layout(&json, MLX_JSON_ROWS);
+  mlx_json_begin_object(&json, "vocab", MLX_JSON_ROWS);
+  mlx_json_put_int(&json, "a", 0);
+  mlx_json_put_int(&json, "b", 1);
+  mlx_json_end(&json);
+  mlx_json_put_null(&json, "merges");
+  mlx_json_end(&json);
+  mlx_json_end(&json);
+  CHECK_OK(mlx_text_finish(&text));
+  CHECK_TEXT(text.data,
+             "{\n  \"none\":[],\n  \"model\":{\"type\":\"BPE\",\"fuse\":true,\n    \"vocab\":{\n"
+             "      \"a\":0,\n      \"b\":1},\n    \"merges\":null}}");
+  mlx_text_clear(&text);
+}
+
 TEST_MAIN(CASE(the_writer_puts_commas_lines_and_quotes), CASE(the_compact_layout_has_no_spaces),
+          CASE(the_rows_layout_has_lines_and_no_spaces),
           CASE(a_key_that_is_given_twice_is_refused_in_an_object_of_any_size),
           CASE(keys_with_the_same_hash_are_told_apart))

@@ -10,6 +10,7 @@
 #include "tests/support/command.h"
 #include "tests/support/folder.h"
 #include "tests/support/golden.h"
+#include "tests/support/listed.h"
 
 #define FIXTURES MLXCEL_SOURCE_DIR "/tests/fixtures/embedders/"
 
@@ -116,7 +117,7 @@ TEST(every_model_equals_sentence_transformers) {
   strcpy(folder, "/tmp/mlxcel-embedders-XXXXXX");
   CHECK(mkdtemp(folder));
   CHECK_OK(mlx_list_dir(FIXTURES, check_model, &checked));
-  CHECK(checked > 0);
+  CHECK_INT(checked, listed_files("fixtures/embedders/", "/golden.json"));
   CHECK_OK(mlx_remove_tree(folder));
 }
 

@@ -174,27 +174,91 @@ TEST(similarity_prints_the_cosine_of_each_text) {
   command_free(&run);
 }
 
-TEST(prompts_of_the_model_are_put_before_texts) {
+// The folder gets the files of MiniLM, but not its prompts.
+static void link_model(void) {
   static const char *const files[] = {"config.json", "model.safetensors", "modules.json", "1_Pooling",
                                       "tokenizer.json"};
-  command_t run, same;
   char from[512];
-  make_folder();
   for (size_t i = 0; i < sizeof files / sizeof *files; ++i) {
     snprintf(from, sizeof from, MINILM "/%s", files[i]);
     CHECK(!symlink(from, in_folder(files[i])));
   }
+}
+
+TEST(prompts_of_the_model_are_put_before_texts) {
+  command_t run, same;
+  make_folder();
+  link_model();
   write_text("config_sentence_transformers.json",
-             "{\"prompts\": {\"query\": \"query: \", \"document\": \"passage: \"}}");
-  static const char *const pairs[][2] = {{"--query", "query: text"}, {"--document", "passage: text"}};
-  for (int i = 0; i < 2; ++i) {
-    RUN(&run, "embed", folder, "text", pairs[i][0]);
-    RUN(&same, "embed", folder, pairs[i][1]);
-    CHECK_INT(run.exit_code, 0);
+             "{\"prompts\": {\"query\": \"query: \", \"passage\": \"passage: \", \"STS\": \"compare: \"}, "
+             "\"default_prompt_name\": \"STS\", \"similarity_fn_name\": \"euclidean\"}");
+  static const char *const pairs[][3] = {{"--query", NULL, "query: text"},
+                                         {"--document", NULL, "passage: text"},
+                                         {"--prompt-name", "document", "passage: text"},
+                                         {"--prompt-name", "passage", "passage: text"},
+                                         {"--prompt-name", "STS", "compare: text"},
+                                         {NULL, NULL, "compare: text"},  // the default
+                                         {"--prompt-name", "", "text"}};
+  for (size_t i = 0; i < sizeof pairs / sizeof *pairs; ++i) {
+    RUN(&run, "embed", folder, "text", pairs[i][0], pairs[i][1]);
+    RUN(&same, "embed", folder, pairs[i][2], "--prompt-name", "");
+    if (run.exit_code) CHECK_FAIL("%s", run.err);
     CHECK_TEXT(run.out, same.out);
     command_free(&run);
     command_free(&same);
   }
+  RUN(&run, "embed", folder, "text", "--prompt-name", "sts");
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  CHECK_CONTAINS(run.err, "the model has no prompt 'sts'");
+  CHECK_CONTAINS(run.err, "its prompts: query, passage, STS");
+  command_free(&run);
+  RUN(&run, "embed", folder, "text", "--similarity", "text");
+  CHECK_TEXT(run.out, "euclidean text\n-0.000000  text\n");
+  command_free(&run);
+  write_text("config_sentence_transformers.json", "{\"prompts\": {}, \"default_prompt_name\": \"none\"}");
+  RUN(&run, "embed", folder, "text");
+  CHECK_INT(run.exit_code, MLX_INVALID_INPUT);
+  CHECK_CONTAINS(run.err,
+                 "config_sentence_transformers.json: field 'default_prompt_name' is not a name in 'prompts'");
+  command_free(&run);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+// The golden values of |how| are those of numpy on the vectors that `embed` prints.
+TEST(similarity_is_what_the_model_says) {
+  static const char *const names[] = {"dot", "euclidean", "manhattan"};
+  char settings[80];
+  command_t run;
+  make_folder();
+  link_model();
+  RUN(&run, "embed", MINILM, "It's sunny outside.", "The weather is lovely today.", "--format", "npy", "-o",
+      in_folder("v.npy"));
+  command_done(&run);
+  float *v = read_npy(in_folder("v.npy"), 2);
+  double expected[3] = {0};
+  for (int i = 0; i < SIZE; ++i) {
+    const double difference = (double)v[i] - v[SIZE + i];
+    expected[0] += (double)v[i] * v[SIZE + i];
+    expected[1] += difference * difference;
+    expected[2] -= fabs(difference);
+  }
+  expected[1] = -sqrt(expected[1]);
+  for (int i = 0; i < 3; ++i) {
+    char row[32];
+    snprintf(settings, sizeof settings, "{\"similarity_fn_name\": \"%s\"}", names[i]);
+    write_text("config_sentence_transformers.json", settings);
+    RUN(&run, "embed", folder, "It's sunny outside.", "--similarity", "The weather is lovely today.");
+    snprintf(row, sizeof row, "\n%8.6f  It's", expected[i]);
+    CHECK(!strncmp(run.out, names[i], strlen(names[i])));
+    CHECK_CONTAINS(run.out, row);
+    command_free(&run);
+  }
+  write_text("config_sentence_transformers.json", "{\"similarity_fn_name\": \"jaccard\"}");
+  RUN(&run, "embed", folder, "text");
+  CHECK_INT(run.exit_code, MLX_INVALID_INPUT);
+  CHECK_CONTAINS(run.err, "field 'similarity_fn_name' must be cosine, dot, euclidean or manhattan");
+  command_free(&run);
+  mlx_free(v);
   CHECK_OK(mlx_remove_tree(folder));
 }
 
@@ -209,6 +273,45 @@ TEST(lines_of_stdin_are_texts) {
   mlx_free(piped);
   command_free(&run);
   CHECK_OK(mlx_remove_tree(folder));
+}
+
+TEST(lines_of_stdin_are_json_if_asked_for) {
+  command_t run;
+  char *piped;
+  make_folder();
+  write_text("in", "\"one\\ntwo\"\n\n{\"id\": \"b\", \"text\": \"three\"}\n");
+  command_shell(folder, MLXCEL_BINARY " embed " MINILM " --jsonl --format csv <in >piped");
+  RUN(&run, "embed", MINILM, "one\ntwo", "three", "--format", "csv");
+  CHECK_INT(run.exit_code, 0);
+  CHECK_OK(mlx_read_file(in_folder("piped"), 1 << 20, &piped, NULL));
+  const char *second = strstr(piped, "\nb,"), *expected = strstr(run.out, "\n1,");
+  CHECK(second && expected && second - piped == expected - run.out);
+  CHECK(!strncmp(piped, run.out, (size_t)(second - piped)));
+  CHECK_TEXT(second + 3, expected + 3);
+  mlx_free(piped);
+  command_free(&run);
+  write_text("in", "\"one\"\n[7]\n");
+  command_shell(folder, "! " MLXCEL_BINARY " embed " MINILM " --jsonl -f - <in 2>errors");
+  CHECK_OK(mlx_read_file(in_folder("errors"), 1 << 20, &piped, NULL));
+  CHECK_CONTAINS(piped, "stdin:2: expected a string, or an object with the string 'text'");
+  mlx_free(piped);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+TEST(a_note_says_once_how_many_texts_were_cut) {
+  mlx_text_t text = {0};
+  command_t run;
+  for (int i = 0; i < 300; ++i) mlx_text_puts(&text, "dog ");
+  CHECK_OK(mlx_text_finish(&text));
+  RUN(&run, "embed", MINILM, text.data, "short", text.data, "--format", "csv");
+  CHECK_INT(run.exit_code, 0);
+  CHECK_TEXT(run.err, "note: 2 of 3 texts were cut after 256 tokens, the model's limit\n");
+  command_free(&run);
+  text.data[4 * 254] = 0;  // 254 tokens, [CLS] and [SEP]: it fits
+  RUN(&run, "embed", MINILM, text.data, "--format", "csv");
+  CHECK_TEXT(run.err, "");
+  command_free(&run);
+  mlx_text_clear(&text);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -228,7 +331,8 @@ TEST(wrong_input_is_named) {
   write_text("broken.jsonl", "{\"text\": \"fine\"}\n{\"text\": \n");
   write_text("empty", "\n\n");
   RUN(&run, "embed", MINILM, "-f", in_folder("bad.jsonl"));
-  check_refused(&run, MLX_INVALID_INPUT, "bad.jsonl:2: expected an object with the string 'text'");
+  check_refused(&run, MLX_INVALID_INPUT,
+                "bad.jsonl:2: expected a string, or an object with the string 'text'");
   RUN(&run, "embed", MINILM, "-f", in_folder("broken.jsonl"));
   check_refused(&run, MLX_INVALID_INPUT, "broken.jsonl:2");
   RUN(&run, "embed", MINILM, "-f", in_folder("empty"));
@@ -243,6 +347,8 @@ TEST(wrong_input_is_named) {
   check_refused(&run, MLX_USAGE, "--query and --document exclude each other");
   RUN(&run, "embed", MINILM, "a text", "--dimensions", "385");
   check_refused(&run, MLX_USAGE, "--dimensions 385: an embedding of this model has 384 numbers");
+  RUN(&run, "embed", MINILM, "a text", "--query", "--prompt-name", "query");
+  check_refused(&run, MLX_USAGE, "--prompt-name and --query exclude each other");
   RUN(&run, "embed");
   check_refused(&run, MLX_USAGE, "no model was given");
   CHECK_OK(mlx_remove_tree(folder));
@@ -265,5 +371,8 @@ TEST(a_decoder_embeds_too) {
 
 TEST_MAIN(CASE(a_real_model_equals_sentence_transformers_in_fp32), CASE(each_format_has_the_same_numbers),
           CASE(fewer_dimensions_have_the_norm_1), CASE(similarity_prints_the_cosine_of_each_text),
-          CASE(prompts_of_the_model_are_put_before_texts), CASE(lines_of_stdin_are_texts),
+          CASE(prompts_of_the_model_are_put_before_texts), CASE(similarity_is_what_the_model_says),
+          CASE(lines_of_stdin_are_texts), CASE(lines_of_stdin_are_json_if_asked_for),
+          CASE(a_note_says_once_how_many_texts_were_cut),
+
           CASE(wrong_input_is_named), CASE(an_encoder_generates_no_text), CASE(a_decoder_embeds_too))

@@ -34,11 +34,16 @@ static const char agent[] =
     "    url, path = os.environ['OPENAI_API_BASE'], '/chat/completions'\n"
     "    headers, body = {'Authorization': 'Bearer ' + os.environ['OPENAI_API_KEY']}, {'max_tokens': 4, "
     "'messages': hello}\n"
+    "context = os.environ.get('CLAUDE_CODE_MAX_CONTEXT_TOKENS')\n"
+    "output = os.environ.get('CLAUDE_CODE_MAX_OUTPUT_TOKENS')\n"
+    "assert output == (context and str(int(context) // 8)), output\n"
+    "for a in arguments:\n"
+    "    if a.startswith('--config=model_context_window='): context = a.split('=')[2]\n"
     "headers['Content-Type'] = 'application/json'\n"
     "request = urllib.request.Request(url + path, json.dumps({**body, 'model': model}).encode(), headers)\n"
     "answer = json.load(urllib.request.urlopen(request))\n"
-    "print('answered', answer.get('object') or answer['type'], 'of', answer['model'], 'arguments', "
-    "arguments[-2:])\n"
+    "print('answered', answer.get('object') or answer['type'], 'of', answer['model'], 'context', context, "
+    "'arguments', arguments[-2:])\n"
     "open(os.environ['MLXCEL_LAUNCH_TEST'], 'w').write(url)\n"
     "sys.exit(7)\n";
 
@@ -75,16 +80,19 @@ static void check_server_ended(void) {
 
 TEST(each_agent_reaches_the_server_and_its_exit_status_is_returned) {
   static const struct {
-    const char *name, *object;
-  } cases[] = {{"claude", "message"}, {"codex", "response"}, {"aider", "chat.completion"}};
+    const char *name, *object, *context, *told;  // the context length of -c, and what the agent knows of it
+  } cases[] = {{"claude", "message", "0", "None"},
+               {"claude", "message", "512", "512"},
+               {"codex", "response", "512", "512"},
+               {"aider", "chat.completion", "512", "None"}};
   make_agents();
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 4; ++i) {
     command_t run;
     char expected[128];
-    RUN(&run, "launch", cases[i].name, "-m", TINY, "--", "--resume", "last");
+    RUN(&run, "launch", cases[i].name, "-m", TINY, "-c", cases[i].context, "--", "--resume", "last");
     if (run.exit_code != 7) CHECK_FAIL("%s: status %d: %s", cases[i].name, run.exit_code, run.err);
-    snprintf(expected, sizeof expected, "answered %s of tiny-llama arguments ['--resume', 'last']",
-             cases[i].object);
+    snprintf(expected, sizeof expected, "answered %s of tiny-llama context %s arguments ['--resume', 'last']",
+             cases[i].object, cases[i].told);
     CHECK_CONTAINS(run.out, expected);
     check_server_ended();
     command_free(&run);

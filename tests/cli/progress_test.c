@@ -11,6 +11,7 @@
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 #define TINY_GGUF MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama.gguf"
+#define MINILM MLXCEL_MODELS "/all-MiniLM-L6-v2"
 #define SMOLLM2 MLXCEL_MODELS "/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 static server_t server;
@@ -62,6 +63,24 @@ TEST(meter_shows_bytes_speed_and_time_left) {
   mlx_meter_show(&meter, 4000000);
   CHECK_INT(reports, 2);  // the end is shown, however soon it comes
   CHECK_TEXT(last, "packing: 4.0 MB");
+  mlx_meter_end(&meter);
+  CHECK_TEXT(last, "");
+}
+
+TEST(meter_counts_things_and_shows_time_left) {
+  const mlx_report_t report = {.emit = keep};
+  mlx_meter_t meter;
+  reports = 0;
+  mlx_meter_begin(&meter, &report, "embedding", 400);
+  meter.unit = "texts";
+  meter.start -= 10;
+  meter.when -= 1;
+  mlx_meter_show(&meter, 40);
+  CHECK_CONTAINS(last, "embedding: 40 of 400 texts, ");
+  CHECK(strtod(strstr(last, "texts, ") + 7, NULL) >= 9);  // 40 in about 1 s, more on a busy machine
+  CHECK_CONTAINS(last, " s left");
+  mlx_meter_show(&meter, 400);
+  CHECK_TEXT(last, "embedding: 400 texts");
   mlx_meter_end(&meter);
   CHECK_TEXT(last, "");
 }
@@ -186,13 +205,11 @@ TEST(terminal_shows_rows_of_its_width_and_nothing_if_it_is_dumb) {
 
 #define BIG ((off_t)2 << 30)  // bytes of a file with a hole; hashing it takes more than 0.3 s on any CPU
 
-// The digest does not match in the end; what counts is the time before.
-TEST(first_verification_of_a_bundle_shows_its_progress) {
+// A bundle whose weights are larger than they were, so that their digest does not match.
+static void make_big_bundle(void) {
   command_t run;
-  pty_t pty;
   struct stat info;
   char script[512];
-  begin();
   RUN(&run, "compile", TINY, "-o", in_folder("big.mlxb"));
   command_done(&run);
   CHECK(!stat(in_folder("big.mlxb/weights.irpa"), &info));
@@ -203,6 +220,12 @@ TEST(first_verification_of_a_bundle_shows_its_progress) {
       "big.mlxb/weights.irpa",
       (long long)info.st_size, (long long)BIG, (long long)BIG);
   command_shell(folder, script);
+}
+
+TEST(first_verification_of_a_bundle_shows_its_progress) {
+  pty_t pty;
+  begin();
+  make_big_bundle();
   pty_start(&pty,
             (const char *const[]){MLXCEL_BINARY, "run", "-m", in_folder("big.mlxb"), "-p", "the", "-n", "1",
                                   "--device", "cpu", "--allow-unsigned", NULL},
@@ -280,16 +303,76 @@ TEST(long_prompt_shows_how_much_is_read) {
                               in_folder("prompt"), "-n",  "1",  "-c",    "8192",     NULL};
   pty_start(&pty, argv, in_folder("out"), "xterm");
   pty_wait_for(&pty, "reading the prompt: ");
-  pty_wait_for(&pty, " tokens");
+  pty_wait_for(&pty, " tokens, ");
+  pty_wait_for(&pty, " left");
   pty_wait_for(&pty, "\r\033[K");  // the line is cleared
   pty_wait_for(&pty, "; prompt ");
   CHECK_INT(pty_end(&pty), 0);
 }
 
-TEST_MAIN(CASE(meter_shows_bytes_speed_and_time_left), CASE(progress_is_cut_to_the_columns_of_the_row),
+// Runs a verb on a file of |lines| lines and waits for the two parts of its progress.
+static void check_file_verb(const char *verb, const char *model, int lines, const char *first,
+                            const char *second) {
+  pty_t pty;
+  mlx_text_t text = {0};
+  begin();
+  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
+  for (int i = 0; i < lines; ++i) mlx_text_printf(&text, "the %d quick brown foxes jump over a dog\n", i);
+  CHECK_OK(mlx_text_finish(&text));
+  CHECK_OK(mlx_write_file(in_folder("lines"), text.data, text.length));
+  mlx_text_clear(&text);
+  const char *const argv[] = {MLXCEL_BINARY, verb, model, "-f", in_folder("lines"), "--device", "cpu", NULL};
+  pty_start(&pty, argv, in_folder("out"), "xterm");
+  pty_wait_for(&pty, first);
+  pty_wait_for(&pty, second);
+  pty_wait_for(&pty, " left");
+  pty_wait_for(&pty, "\r\033[K");
+  while (pty_read(&pty, 100)) continue;
+  CHECK_INT(pty_end(&pty), 0);
+}
+
+TEST(embeddings_and_perplexity_show_the_time_left) {
+  if (!mlx_is_file(MINILM "/config.json")) SKIP("%s does not exist", MINILM);
+  check_file_verb("embed", MINILM, 1000, "embedding: ", " of 1000 texts, ");
+  if (!mlx_is_file(SMOLLM2)) SKIP("%s does not exist", SMOLLM2);
+  check_file_verb("eval", SMOLLM2, 150, "chunk 1 of ", ": perplexity ");
+}
+
+// A push reads the weights to check their digest, which does not match here.
+TEST(push_shows_how_much_is_read) {
+  pty_t pty;
+  char destination[320];
+  begin();
+  make_big_bundle();
+  snprintf(destination, sizeof destination, "oci-layout:%s:v1", in_folder("layout"));
+  pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "push", in_folder("big.mlxb"), destination, NULL},
+            NULL, "xterm");
+  pty_wait_for(&pty, "reading weights.irpa: ");
+  pty_wait_for(&pty, " of 2.1 GB, ");
+  pty_wait_for(&pty, " left");
+  pty_wait_for(&pty, "does not match the bundle's manifest");
+  pty_end(&pty);
+  CHECK_OK(mlx_remove_tree(in_folder("big.mlxb")));
+}
+
+TEST(compiler_shows_the_size_of_its_input) {
+  pty_t pty;
+  begin();
+  pty_start(&pty, (const char *const[]){MLXCEL_BINARY, "compile", TINY, "-o", in_folder("slow.mlxb"), NULL},
+            NULL, "xterm");
+  pty_wait_for(&pty, "compiling tiny-llama as f32 ");
+  pty_wait_for(&pty, "B of code, ");
+  while (pty_read(&pty, 100)) continue;
+  CHECK_INT(pty_end(&pty), 0);
+}
+
+TEST_MAIN(CASE(meter_shows_bytes_speed_and_time_left), CASE(meter_counts_things_and_shows_time_left),
+          CASE(progress_is_cut_to_the_columns_of_the_row),
           CASE(terminal_shows_rows_of_its_width_and_nothing_if_it_is_dumb),
           CASE(cold_start_shows_how_much_and_warm_start_nothing),
           CASE(first_line_of_a_compile_says_that_it_happens_once),
           CASE(download_shows_bytes_speed_and_time_left_on_a_terminal_only),
           CASE(first_verification_of_a_bundle_shows_its_progress),
-          CASE(first_reading_of_a_source_model_shows_its_progress), CASE(long_prompt_shows_how_much_is_read))
+          CASE(first_reading_of_a_source_model_shows_its_progress), CASE(long_prompt_shows_how_much_is_read),
+          CASE(embeddings_and_perplexity_show_the_time_left), CASE(push_shows_how_much_is_read),
+          CASE(compiler_shows_the_size_of_its_input))

@@ -253,6 +253,43 @@ def hostile_work_ends_and_other_requests_proceed(server, args):
             complete(other)
 
 
+def cpu_seconds(process):
+    with open(f"/proc/{process.pid}/stat", encoding="ascii") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def prompts_that_cannot_fit_are_refused_by_their_length(server, args):
+    """40 requests with prompts of 2 MB cost far less than reading their tokens, and a short request is answered meanwhile."""
+    generator = random.Random(7)
+    text = "".join(generator.choices("abcdefghijklmnop  ", k=2 * MB))
+    before = cpu_seconds(server.process)
+    request = urllib.request.Request(server.url + "/tokenize", json.dumps({"content": text}).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=120) as response:
+        assert len(json.load(response)["tokens"]) > 100000
+    tokenizing = cpu_seconds(server.process) - before
+    results, waits = [], []
+
+    def ask():
+        with connect(server) as sock:
+            sock.sendall(request_bytes("/v1/completions", {"prompt": text, "max_tokens": 1}))
+            results.append(read_response(sock))
+    threads = [threading.Thread(target=ask) for _ in range(40)]
+    before = cpu_seconds(server.process)
+    for thread in threads:
+        thread.start()
+    while not waits or any(thread.is_alive() for thread in threads):
+        started = time.time()
+        complete(server)
+        waits.append(time.time() - started)
+        time.sleep(0.02)
+    spent = cpu_seconds(server.process) - before
+    assert len(results) == 40 and all(status == 400 and b"the context holds 2048" in body for status, body in results), results[:2]
+    print(f"  2 MB: {tokenizing:.2f} s to tokenize, {spent / 40:.3f} s to refuse; short requests waited up to {max(waits):.2f} s")
+    assert spent < 40 * tokenizing / 3, (spent, tokenizing)
+    assert max(waits) < 20, max(waits)
+
+
 def kill_and_restart_use_the_same_port(server, args):
     for tries in range(3):
         with Server(args.mlxcel, args.model, "--port", "0") as other:
@@ -302,7 +339,8 @@ def bench_serve_prints_its_table_or_the_reason(server, args):
 
 
 CASES = [bad_bodies_get_400_with_an_error_object, large_bodies_are_refused_before_they_arrive, slow_and_idle_clients_cost_only_a_socket,
-         a_client_that_does_not_read_is_disconnected, hostile_work_ends_and_other_requests_proceed, random_disconnects_leave_nothing_behind, kill_and_restart_use_the_same_port,
+         a_client_that_does_not_read_is_disconnected, hostile_work_ends_and_other_requests_proceed,
+         prompts_that_cannot_fit_are_refused_by_their_length, random_disconnects_leave_nothing_behind, kill_and_restart_use_the_same_port,
          full_disk_for_the_log_does_not_stop_the_server, bench_serve_prints_its_table_or_the_reason, drain_finishes_streams_and_refuses_new_work]
 
 

@@ -2,8 +2,8 @@
 
 Servers are `mlxcel serve` with models of tests/fixtures, whose weights are random:
   - texts are not compared, only that there is one: match_regex;
-  - end-of-text tokens are ignored, unless a request says otherwise;
-  - numbers of prompt tokens must only be above 0: the fixture has another tokenizer.
+  - end-of-text tokens are ignored, unless a request says otherwise. Anthropic's form cannot say so: temperature 0 makes its answers the same;
+  - numbers of prompt tokens, and of the steps that read them, must only be above 0: the fixture has another tokenizer.
 llama-server takes defaults of requests as options (--temp, --seed, --n-predict). Here they are put into the requests.
 """
 import fnmatch
@@ -81,6 +81,7 @@ def start(self, timeout_seconds=None):
         options += ["--alias", alias] if alias else []
     options += ["--api-key", self.api_key] if self.api_key else []
     options += ["--no-page"] if self.no_ui else []
+    options += ["--reasoning", self.reasoning] if self.reasoning in ("on", "off") else []
     key = (model_of(self), *options)
     if key not in running:
         running[key] = Server(os.environ["MLXCEL"], *key)
@@ -90,9 +91,13 @@ def start(self, timeout_seconds=None):
 
 def with_defaults(self, path, data):
     path = path.split("?")[0]
+    if path == "/v1/messages" and isinstance(data, dict):
+        return {"temperature": 0, **data}
     if path not in GENERATES or not isinstance(data, dict):
         return data
     defaults = {"ignore_eos": True}
+    if self.debug:
+        defaults["verbose"] = True
     if path in NATIVE:
         defaults.update(temperature=self.temperature, seed=self.seed)
     if self.n_predict and self.n_predict > 0 and not {"n_predict", "max_tokens", "max_completion_tokens"} & data.keys():
@@ -136,7 +141,7 @@ def pytest_collection_modifyitems(config, items):
         elif matches[0] in run:
             chosen.append(item)
         callspec = getattr(item, "callspec", None)
-        for name in ("n_prompt", "n_tokens"):
+        for name in ("n_prompt", "n_tokens", "batch_count"):
             if callspec and name in callspec.params:
                 callspec.params[name] = AnyNumber(callspec.params[name])
     unused = [pattern for pattern in run + left_out if pattern not in used]

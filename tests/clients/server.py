@@ -67,11 +67,11 @@ class Cases:
             return function
         return add
 
-    def main(self):
-        """SCRIPT MLXCEL MODEL [CASE...]; exit status: 0, 1 if a case failed, 77 if none ran."""
+    def main(self, *flags):
+        """SCRIPT MLXCEL MODEL [CASE...]; exit status: 0, 1 if a case failed, 77 if none ran. |flags| are more options of the server."""
         mlxcel, model, wanted = sys.argv[1], sys.argv[2], sys.argv[3:]
         passed = failed = skipped = 0
-        with Server(mlxcel, model) as server:
+        with Server(mlxcel, model, *flags) as server:
             for packages, function in self.cases:
                 if wanted and function.__name__ not in wanted:
                     continue

@@ -97,6 +97,13 @@ static void collect(void *user, mlx_report_kind_t kind, const char *text) {
   snprintf(reported + strlen(reported), sizeof reported - strlen(reported), "%s\n", text);
 }
 
+static int count_lines(const char *text, const char *start) {
+  int count = 0;
+  for (; *text; text += strcspn(text, "\n"), text += *text == '\n')
+    count += !strncmp(text, start, strlen(start));
+  return count;
+}
+
 TEST(compile_writes_output_log_and_progress) {
   char line[512], expected[1024];
   mlx_process_result_t result;
@@ -108,7 +115,7 @@ TEST(compile_writes_output_log_and_progress) {
   CHECK_OK(mlx_iree_compile(&compiler, &one, &report, &result));
   check_file_is("out.vmfb", "vmfb\n");
   CHECK(result.elapsed_seconds >= 0.4 && result.peak_bytes);
-  CHECK_CONTAINS(reported, "compiling tiny: 0 s\ncompiling tiny: 0 s\n");
+  CHECK(count_lines(reported, "compiling tiny: ") >= 2);
   CHECK_TEXT(reported + strlen(reported) - 2, "\n\n");
   snprintf(line, sizeof line,
            "%s/tool --one '--two=it'\\''s $HOME' '--iree-hal-executable-object-search-path=/objects here' ",
@@ -184,17 +191,23 @@ TEST(error_names_the_signal_and_hints_at_memory) {
   CHECK_ERROR(status, MLX_TOOL_FAILED, "signal 6 (Aborted): PLEASE submit a bug report");
 }
 
+// A compiler that is ended before its child has written was too slow, as on a busy machine: it gets twice
+// the time.
 TEST(hanging_compiler_is_killed_with_its_children) {
-  mlx_process_result_t result;
-  mlx_status_t status = compile_with(
-      "echo working; (while :; do echo x >> $out.grandchild; sleep 0.05; done) & sleep 1000", 0.4, &result);
-  CHECK(result.timed_out && result.elapsed_seconds < 30);
-  CHECK_CONTAINS(mlx_status_hint_text(status), "MLXCEL_COMPILE_TIMEOUT");
-  CHECK_ERROR(status, MLX_TIMEOUT, "time limit");
   struct stat before = {0}, after = {0};
-  stat(in_root("out.vmfb.grandchild"), &before);
+  for (double limit = 0.4; !before.st_size; limit *= 2) {
+    CHECK(limit < 100);
+    mlx_process_result_t result;
+    mlx_status_t status =
+        compile_with("echo working; (while :; do echo x >> $out.grandchild; sleep 0.05; done) & sleep 1000",
+                     limit, &result);
+    CHECK(result.timed_out && result.elapsed_seconds >= limit);
+    CHECK_CONTAINS(mlx_status_hint_text(status), "MLXCEL_COMPILE_TIMEOUT");
+    CHECK_ERROR(status, MLX_TIMEOUT, "time limit");
+    stat(in_root("out.vmfb.grandchild"), &before);
+  }
   usleep(500000);
-  stat(in_root("out.vmfb.grandchild"), &after);
+  CHECK(!stat(in_root("out.vmfb.grandchild"), &after));
   CHECK_INT(after.st_size, before.st_size);
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs tests/kernels/cpu_vectors.c and tests/kernels/cpu_batch.c for every CPU level that this machine can run, aarch64 under an emulator included.
-# Each must be correct, and all levels with fused multiply-add must give the same bits. Unsupported levels are skipped.
-# Both are linked with the kernel's objects in BUILD/generated, the ones that modules get. These may use each other's symbols only.
+# Runs tests/kernels/cpu_vectors.c and tests/kernels/cpu_batch.c for every CPU level that this machine can run, aarch64
+# under an emulator included. Each must be correct, and all levels with fused multiply-add must give the same bits.
+# Unsupported levels are skipped. Both are linked with the kernel's objects in BUILD/generated, the ones that modules
+# get. These may use each other's symbols only.
 #
 #   tests/kernels/cpu_vectors.sh CC BUILD
 set -euo pipefail

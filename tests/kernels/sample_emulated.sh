@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compares kernels/cuda/sample.cu, emulated on this machine, with kernels/sample_row.h. Needs a C++ compiler; without one
-# it is skipped (exit status 77).
+# Compares kernels/cuda/sample.cu, emulated on this machine, with kernels/sample_row.h. Needs a C++ compiler; without
+# one it is skipped (exit status 77).
 #
 #   tests/kernels/sample_emulated.sh CC
 set -euo pipefail

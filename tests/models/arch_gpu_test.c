@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "tests/support/architectures.h"
 #include "tests/support/gpu.h"
+#include "tests/support/listed.h"
 #include "tests/support/wide_fixtures.h"
 
 // Recurrent layers have no generic path; with the weights as stored they have kernels.
@@ -64,20 +65,22 @@ static mlx_status_t prepare_wide(void *user, const char *wide) {
 
 // Prepares a folder and stores the number of its bundles in the file "count", so that a test can tell when
 // the folder is incomplete.
-static void prepare_folder(const char *folder, const char *fixtures, mlx_visit_fn_t prepare_one) {
+static void prepare_folder(const char *folder, const char *fixtures, mlx_visit_fn_t prepare_one,
+                           size_t listed) {
   size_t prepared = 0;
   char file[64], text[32];
   mkdir(gpu_file(folder), 0777);
   snprintf(file, sizeof file, "%s/count", folder);
   unlink(gpu_file(file));
   CHECK_OK(mlx_list_dir(fixtures, prepare_one, &prepared));
+  check_compared(prepared, listed);
   snprintf(text, sizeof text, "%zu", prepared);
   CHECK_OK(mlx_write_file(gpu_file(file), text, strlen(text)));
 }
 
 static void prepare(void) {
-  prepare_folder("wide", WIDE_FIXTURES, prepare_wide);
-  prepare_folder("arch", FIXTURES, prepare_fixture);
+  prepare_folder("wide", WIDE_FIXTURES, prepare_wide, listed_files("fixtures/wide/", ".json"));
+  prepare_folder("arch", FIXTURES, prepare_fixture, listed_architectures());
 }
 
 // Adds to *|checked| if |file| is a bundle. |folder| is "arch" or "wide".

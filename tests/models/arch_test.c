@@ -14,6 +14,7 @@
 #include "models/model.h"
 #include "tests/support/architectures.h"
 #include "tests/support/compiled.h"
+#include "tests/support/listed.h"
 #include "tests/support/wide_fixtures.h"
 
 static mlx_status_t check_fixture(void *user, const char *name) {
@@ -36,7 +37,7 @@ static mlx_status_t check_fixture(void *user, const char *name) {
 TEST(every_architecture_matches_hf_token_for_token) {
   size_t checked = 0;
   CHECK_OK(mlx_list_dir(FIXTURES, check_fixture, &checked));
-  CHECK(checked > 0);
+  check_compared(checked, listed_architectures());
 }
 
 // The sizes that the GPU kernels take, with kernels required.
@@ -62,7 +63,7 @@ TEST(every_architecture_at_the_sizes_of_the_gpu_kernels_matches_hf_token_for_tok
   size_t checked = 0;
   if (!mlx_kernels_cpu_level("host")) SKIP("this build has no kernel for this CPU");
   CHECK_OK(mlx_list_dir(WIDE_FIXTURES, check_wide, &checked));
-  CHECK(checked > 0);
+  check_compared(checked, listed_files("fixtures/wide/", ".json"));
 }
 
 // Fails if |fixture| of the golden file |name| is missing. Goldens without logits have other tests.
@@ -75,14 +76,15 @@ static void check_has_fixture(const char *goldens, const char *name, const char 
   if (with_logits && !mlx_is_file(fixture)) CHECK_FAIL("%s has no fixture %s", path, fixture);
 }
 
+enum { OTHERS = 4 };  // goldens of other tests
 static mlx_status_t check_golden(void *user, const char *file) {
   size_t *checked = user;
   char fixture[512];
   const size_t length = strlen(file);
-  static const char *const others[] = {"chat_formats.json", "config_defaults.json", "templates.json",
-                                       "text_defaults.json"};
+  static const char *const others[OTHERS] = {"chat_formats.json", "config_defaults.json", "templates.json",
+                                             "text_defaults.json"};
   if (length < 6 || strcmp(file + length - 5, ".json")) return NULL;
-  for (size_t i = 0; i < sizeof others / sizeof *others; ++i) {
+  for (size_t i = 0; i < OTHERS; ++i) {
     if (!strcmp(file, others[i])) return NULL;
   }
   snprintf(fixture, sizeof fixture, FIXTURES "%.*s/config.json", (int)length - 5, file);
@@ -105,7 +107,8 @@ TEST(every_golden_has_its_fixture) {
   size_t checked = 0, wide = 0;
   CHECK_OK(mlx_list_dir(GOLDENS, check_golden, &checked));
   CHECK_OK(mlx_list_dir(WIDE_GOLDENS, check_wide_golden, &wide));
-  CHECK(checked > 0 && wide > 0);
+  CHECK_INT(checked, listed_files("goldens/", ".json") - OTHERS);
+  CHECK_INT(wide, listed_files("goldens/wide/", ".json"));
 }
 
 // Opens the fixture with |field|, a JSON member, in place of the field of that name in its config.

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "tests/support/compiled.h"
 #include "tests/support/golden.h"
+#include "tests/support/listed.h"
 
 #define ENCODERS MLXCEL_SOURCE_DIR "/tests/fixtures/encoders/"
 #define TOKENIZER MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama/tokenizer.json"
@@ -112,7 +113,42 @@ static mlx_status_t check_encoder(void *user, const char *name) {
 TEST(every_encoder_matches_hf_alone_and_in_a_batch) {
   size_t checked = 0;
   CHECK_OK(mlx_list_dir(ENCODERS, check_encoder, &checked));
-  CHECK(checked > 0);
+  check_compared(checked, listed_files("fixtures/encoders/", "/golden.json"));
+}
+
+// Weights of other formats than f32: |most| is the largest difference of a number, relative to the norm. The
+// differences are those of the rounded weights, so they are not 0 either.
+static void check_format(const char *name, const char *dtype, const char *quantize, const char *shown,
+                         double most) {
+  char folder[] = "/tmp/mlxcel-encoder-XXXXXX";
+  static texts_t texts;
+  static float vectors[MOST_TEXTS * MOST_NUMBERS], alone[MOST_NUMBERS];
+  mlx_compile_options_t options = {0};
+  double difference, angle;
+  CHECK_OK(mlx_weights_choice_parse(dtype, &options.weights, &options.dtype));
+  CHECK_OK(mlx_quantize_parse(quantize, &options.quantize));
+  CHECK(mkdtemp(folder));
+  link_encoder(name, folder);
+  read_texts(name, &texts);
+  mlx_engine_t *engine = open_parallel(folder, &options, NULL, 0, 0);
+  CHECK_TEXT(mlx_engine_info(engine).dtype, shown);
+  CHECK_OK(mlx_engine_embed(engine, texts.ids, texts.counts, texts.count, vectors, texts.size, NULL, NULL));
+  compare(&texts, vectors, &difference, &angle);
+  printf("%s as %s: difference %.1e, 1 - cosine %.1e\n", name, shown, difference, angle);
+  if (!(difference < most && difference > 1e-6 && angle < most))
+    CHECK_FAIL("%s as %s: embeddings differ by %g, cosine 1 - %g", name, shown, difference, angle);
+  CHECK_OK(mlx_engine_embed(engine, &texts.ids[2], &texts.counts[2], 1, alone, texts.size, NULL, NULL));
+  CHECK(!memcmp(alone, vectors + 2 * texts.size, texts.size * sizeof *alone));
+  mlx_engine_close(engine);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+TEST(encoders_have_weights_of_16_and_8_bits) {
+  static const char *const names[] = {"bert", "xlm-roberta", "modernbert", "nomic_bert", "eurobert"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
+    check_format(names[i], "bf16", NULL, "bf16", 0.04);
+    check_format(names[i], "auto", "q8", "q8_0", 0.08);
+  }
 }
 
 // The steps that compute |long_texts| texts of 600 tokens and 96 texts of 16 tokens with an encoder.
@@ -179,5 +215,6 @@ TEST(an_encoder_generates_no_text) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-TEST_MAIN(CASE(every_encoder_matches_hf_alone_and_in_a_batch), CASE(short_texts_share_steps_of_512_tokens),
+TEST_MAIN(CASE(every_encoder_matches_hf_alone_and_in_a_batch), CASE(encoders_have_weights_of_16_and_8_bits),
+          CASE(short_texts_share_steps_of_512_tokens),
           CASE(a_text_of_more_than_512_tokens_has_a_step_of_its_own), CASE(an_encoder_generates_no_text))

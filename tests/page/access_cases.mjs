@@ -120,6 +120,20 @@ export const access_cases = {
     await done(page);
     assert.deepEqual(await page.evaluate(() => window.moves), []);
   },
+  async the_list_of_chats_can_be_hidden({page}) {
+    await page.locator('#close-menu').click();
+    await page.locator('nav').waitFor({state: 'hidden'});
+    await until(async () => await focused(page) === 'menu');
+    await page.reload();
+    await page.locator('#input').waitFor();
+    assert.ok(!await page.locator('nav').isVisible());
+    await page.keyboard.press('Control+k');
+    await until(async () => await focused(page) === 'search');
+    assert.ok(!await page.locator('#menu').isVisible());
+    await page.locator('#close-menu').click();
+    await page.locator('#menu').click();
+    await until(async () => await focused(page) === 'close-menu');
+  },
   async phone_width_has_no_sideways_scrolling({page}) {
     await page.setViewportSize({width: 360, height: 740});
     await say(page, 'markdown');

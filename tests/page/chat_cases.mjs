@@ -41,8 +41,7 @@ export const chat_cases = {
     await page.locator('#new').click();
     await say(page, 'second chat');
     await answerOf(page).getByText('You said: second chat').waitFor();
-    await done(page);
-    await page.getByRole('img', {name: 'answering'}).waitFor();  // the first chat still does
+    await page.locator('nav li', {hasText: 'slow'}).getByRole('img', {name: 'answering'}).waitFor();  // the first one still does
     await page.locator('nav a.title', {hasText: 'slow'}).click();
     await page.locator('#stop').click();
     await page.getByText('Stopped.').waitFor();

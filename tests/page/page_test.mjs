@@ -10,13 +10,14 @@ import {access_cases} from './access_cases.mjs';
 import {launch} from './browser.mjs';
 import {chat_cases} from './chat_cases.mjs';
 import {fault_cases} from './fault_cases.mjs';
+import {hostile_cases} from './hostile_cases.mjs';
 import {startProxy} from './proxy.mjs';
 import {startServer} from './server.mjs';
 import {tab_cases} from './tab_cases.mjs';
 import {text_cases} from './text_cases.mjs';
 
 const [playwright, name, program, mlxcel, model, ...chosen] = process.argv.slice(2);
-const cases = {...text_cases, ...chat_cases, ...tab_cases, ...fault_cases, ...access_cases};
+const cases = {...text_cases, ...chat_cases, ...tab_cases, ...fault_cases, ...access_cases, ...hostile_cases};
 for (const wanted of chosen) assert.ok(cases[wanted], `no case is named ${wanted}`);
 
 // Servers start when a case needs them: most need the plain one only.

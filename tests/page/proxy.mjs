@@ -59,7 +59,8 @@ export async function startProxy(server) {
   reset();
   const forward = (request, response, body) => {
     const headers = {...request.headers, ...(body.length ? {'content-length': body.length} : {})};
-    const upstream = http.request({host: target.hostname, port: target.port, method: request.method, path: request.url, headers}, answer => {
+    // A connection of its own: the server may close an idle one while a request is on its way, and the page would show that it is down.
+    const upstream = http.request({agent: false, host: target.hostname, port: target.port, method: request.method, path: request.url, headers}, answer => {
       response.writeHead(answer.statusCode, answer.headers);
       let left = network.cutAfter && request.url.endsWith('completions') ? network.cutAfter : Infinity;
       answer.on('data', part => {

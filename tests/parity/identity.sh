@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Prints the SHA-256 of everything the compiler makes of every fixture: the StableHLO text, the MLIR handed to iree-compile for a CPU
-# and for a GPU, with and without our kernels, and each weight archive. Two trees compile alike when their lists are equal:
+# Prints the SHA-256 of everything the compiler makes of every fixture: the StableHLO text, the MLIR handed to
+# iree-compile for a CPU and for a GPU, with and without our kernels, and each weight archive. Two trees compile alike
+# when their lists are equal:
 #
 #   tests/parity/identity.sh build >before   (in one tree)
 #   tests/parity/identity.sh build >after    (in the other)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Checks against implementations that are not ours; ./build.sh parity calls it with MLXCEL_BUILD and MLXCEL_MODEL set.
 #   stablehlo   the emitted module in jaxlib's StableHLO reference interpreter
-#   tokenizer   100,000 lines against Hugging Face's tokenizers, with SmolLM2's vocabulary (--variants: other families too)
-#   kinds       100,000 lines for each kind of tokenizer, trained on the spot: BPE of bytes and of characters, Unigram, WordPiece
+#   tokenizer   100,000 lines against Hugging Face's tokenizers, with SmolLM2's vocabulary (--variants: other families)
+#   kinds       100,000 lines for each kind of tokenizer, trained here: BPE of bytes, of characters, Unigram, WordPiece
 set -euo pipefail
 cd "$(dirname "$0")"
 python=$MLXCEL_BUILD/parity

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Runs the wide fixtures (tests/fixtures/wide) on a GPU machine that has no iree-compile, from one small file: about 4 MB instead of 300.
+# Runs the wide fixtures (tests/fixtures/wide) on a GPU machine that has no iree-compile, from one small file: about 4
+# MB instead of 300.
 #
-#   wide_gpu.sh pack BUILD OUT.tar.xz [NAME...]   here: compile every fixture for cuda:sm_90 with kernels required, and pack the modules and programs
-#   wide_gpu.sh run OUT.tar.xz                    there: generate the weights, write the bundles, run arch_gpu_test on each; one line per fixture
+#   wide_gpu.sh pack BUILD OUT.tar.xz [NAME...]   here: compile every fixture for cuda:sm_90, with kernels required
+#   wide_gpu.sh run OUT.tar.xz                    there: generate weights, write bundles, run arch_gpu_test on each
 #
-# The modules contain the same images again and again, so they are packed with a large dictionary. `run` needs NVRTC (a CUDA toolkit) and numpy.
-# Exit status 1 if a fixture differs.
+# The modules contain the same images again and again, so they are packed with a large dictionary. `run` needs NVRTC (a
+# CUDA toolkit) and numpy. Exit status 1 if a fixture differs.
 set -euo pipefail
 
 pack() {

@@ -113,6 +113,18 @@ class Encoder(unittest.TestCase):
             thread.join()
         self.assertTrue(all(one == found[0] for one in found))
 
+    def test_prompts_have_the_names_of_the_model(self):
+        folder = os.path.join(tempfile.mkdtemp(), "prompts")
+        self.addCleanup(shutil.rmtree, os.path.dirname(folder))
+        shutil.copytree(os.path.join(ROOT, "tests", "fixtures", "embedders", "bert"), folder)
+        with open(os.path.join(folder, "config_sentence_transformers.json"), "w", encoding="utf-8") as file:
+            json.dump({"prompts": {"passage": "passage: ", "STS": "compare: "}, "default_prompt_name": "STS", "similarity_fn_name": "dot"}, file)
+        with mlxcel.load(folder, device="cpu") as encoder:
+            self.assertEqual((encoder.info["default_prompt"], encoder.info["similarity"]), ("compare: ", "dot"))
+            for prompt, text in (None, "compare: a"), ("STS", "compare: a"), ("document", "passage: a"), ("passage", "passage: a"), ("query", "a"):
+                self.assertEqual(encoder.embed("a", prompt=prompt), encoder.embed(text, prompt=""), prompt)
+            self.assertRaisesRegex(ValueError, "no prompt of that name", lambda: encoder.embed("a", prompt="sts"))
+
     def test_encoder_generates_nothing(self):
         self.assertRaisesRegex(mlxcel.Error, "encoder", lambda: self.encoder.generate("x"))
 
@@ -297,6 +309,7 @@ class Batches(unittest.TestCase):
             self.assertAlmostEqual(a / norm, b, places=6)
         self.assertEqual(len(model.embed(self.TEXTS[0], dimensions=1)), 1)
         self.assertEqual(model.embed(self.TEXTS[0], prompt="query"), whole)  # this model has no prompts
+        self.assertEqual(model.embed(self.TEXTS[0], prompt=""), whole)
         for wrong in {"dimensions": 0}, {"dimensions": size * 4}, {"prompt": "question"}:
             self.assertRaises(ValueError, lambda: model.embed(self.TEXTS, **wrong))
 

@@ -19,16 +19,19 @@ TEST(tiny_model_from_gguf_matches_hf_token_for_token) {
   check_golden_runs(TINY_GGUF, "auto", TINY_GOLDENS, "prompt");
 }
 
+// Of time, or on a busy machine of CPU time: then most of the time may be that of other processes.
 TEST(a_compiled_tiny_model_runs_in_under_a_second) {
   static const char *const models[] = {TINY, TINY_GGUF};
   for (int i = 0; i < 2; ++i) {
     double best = 1e9;
-    for (int k = 0; k < 5 && best >= 1; ++k) {  // other processes may disturb one
+    for (int k = 0; k < 5 && best >= 1; ++k) {  // of five, because other processes may disturb one
       command_t run;
       RUN(&run, "run", "--temp", "0", "-m", models[i], "-p", "the quick brown", "-n", "48", "--ignore-eos");
       CHECK_INT(run.exit_code, 0);
-      fprintf(stderr, "  %.2f s\n", run.seconds);
-      if (run.seconds < best) best = run.seconds;
+      fprintf(stderr, "  %.2f s, %.2f s of CPU time\n", run.seconds, run.cpu_seconds);
+      const double taken =
+          run.cpu_seconds > 0 && run.cpu_seconds < run.seconds ? run.cpu_seconds : run.seconds;
+      if (taken < best) best = taken;
       command_free(&run);
     }
     if (!MLXCEL_SANITIZED) CHECK(best < 1.0);

@@ -413,6 +413,32 @@ TEST(prompt_tokens_are_scored) {
   }
 }
 
+// Documents share full steps: no token is decoded, and no step has one text alone while others wait.
+TEST(many_texts_are_scored_in_full_steps) {
+  static job_t jobs[8];
+  mlx_scheduler_options_t options;
+  mlx_scheduler_options_initialize(&options);
+  for (size_t length = 3; length <= 201; length += 66) {  // 3, 69, 135 and 201 tokens
+    rig_t rig = plain_rig(8, 130);
+    start(&rig, 256, &options);
+    for (int i = 0; i < 8; ++i) {
+      make_job(&jobs[i], (uint64_t)i, 0, length, 0);
+      jobs[i].options.max_tokens = 0;
+      jobs[i].options.prompt_logprobs = 0;
+      submit(&rig, &jobs[i]);
+    }
+    CHECK_OK(mlx_scheduler_run(rig.scheduler));
+    const mlx_scheduler_stats_t stats = mlx_scheduler_stats(rig.scheduler);
+    CHECK_INT(stats.prompt_tokens, 8 * (int64_t)(length - 1));     // the last token scores nothing
+    const int64_t fewest = (8 * (int64_t)(length - 1) + 63) / 64;  // steps of 64 tokens
+    CHECK(stats.steps >= fewest && stats.steps <= fewest + 1);     // the last two may share their tokens
+    CHECK_INT(stats.output_tokens, 0);
+    for (int i = 0; i < 8; ++i) check_job(&jobs[i], &rig, i);
+    for (int i = 0; i < 8; ++i) release(&jobs[i]);
+    stop(&rig);
+  }
+}
+
 TEST(a_full_pool_preempts_the_latest_of_the_lowest_priority) {
   mlx_scheduler_options_t options;
   mlx_scheduler_options_initialize(&options);
@@ -714,18 +740,16 @@ TEST(a_failed_allocation_ends_requests_and_leaks_nothing) {
   CHECK(target > 50);
 }
 
-TEST_MAIN(CASE(a_crowd_changes_the_tokens_of_no_request), CASE(a_step_is_queued_before_the_last_one_is_read),
-          CASE(a_grammar_may_require_a_visible_special_token),
-          CASE(long_prompts_do_not_stop_running_requests),
-          CASE(progress_of_a_long_prompt_is_reported_until_the_first_token),
-          CASE(a_prompt_is_read_even_if_decodes_fill_the_steps),
-          CASE(a_lone_request_is_decoded_in_growing_bursts),
-          CASE(equal_prefixes_share_pages_and_the_partial_page_is_copied), CASE(prompt_tokens_are_scored),
-          CASE(a_full_pool_preempts_the_latest_of_the_lowest_priority),
-          CASE(pages_are_freed_when_they_leave_the_window),
-          CASE(long_sequences_with_a_window_fit_a_pool_that_is_too_small_for_all_their_positions),
-          CASE(a_higher_priority_takes_the_place_of_a_lower_one),
-          CASE(a_failed_step_ends_running_requests_only),
-          CASE(a_request_can_be_freed_while_its_steps_are_queued),
-          CASE(a_callback_may_free_its_request_and_submit_another), CASE(impossible_requests_are_refused),
-          CASE(near_ties_are_counted), CASE(a_failed_allocation_ends_requests_and_leaks_nothing))
+TEST_MAIN(
+    CASE(a_crowd_changes_the_tokens_of_no_request), CASE(a_step_is_queued_before_the_last_one_is_read),
+    CASE(a_grammar_may_require_a_visible_special_token), CASE(long_prompts_do_not_stop_running_requests),
+    CASE(progress_of_a_long_prompt_is_reported_until_the_first_token),
+    CASE(a_prompt_is_read_even_if_decodes_fill_the_steps), CASE(a_lone_request_is_decoded_in_growing_bursts),
+    CASE(equal_prefixes_share_pages_and_the_partial_page_is_copied), CASE(prompt_tokens_are_scored),
+    CASE(many_texts_are_scored_in_full_steps), CASE(a_full_pool_preempts_the_latest_of_the_lowest_priority),
+    CASE(pages_are_freed_when_they_leave_the_window),
+    CASE(long_sequences_with_a_window_fit_a_pool_that_is_too_small_for_all_their_positions),
+    CASE(a_higher_priority_takes_the_place_of_a_lower_one), CASE(a_failed_step_ends_running_requests_only),
+    CASE(a_request_can_be_freed_while_its_steps_are_queued),
+    CASE(a_callback_may_free_its_request_and_submit_another), CASE(impossible_requests_are_refused),
+    CASE(near_ties_are_counted), CASE(a_failed_allocation_ends_requests_and_leaks_nothing))

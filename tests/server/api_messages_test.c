@@ -70,6 +70,38 @@ TEST(tool_use_thinking_and_results_are_read_back) {
   free_call(SHAPE, &call);
 }
 
+// Claude Code 2.1: a search for tools gives references, and a tool with "defer_loading" is hidden until then.
+TEST(a_deferred_tool_is_seen_after_a_reference_to_it) {
+#define TOOLS                                                                                       \
+  "\"tools\":[{\"name\":\"f\",\"input_schema\":{}},{\"name\":\"late\",\"input_schema\":{},\"defer_" \
+  "loading\":"                                                                                      \
+  "true}"
+#define CHOICE ",\"tool_choice\":{\"type\":\"tool\",\"name\":\"late\"}"
+#define REFERENCE                                                                                        \
+  "\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_" \
+  "id\":\"c\","                                                                                          \
+  "\"content\":[{\"type\":\"tool_reference\",\"tool_name\":\"late\"}]}]}]}"
+  mlx_api_call_t call;
+  parse_call(SHAPE, "{" TOOLS "]," USER "}", &call);
+  CHECK_CONTAINS(call.tools, "\"name\":\"f\"");
+  CHECK(!strstr(call.tools, "late"));
+  free_call(SHAPE, &call);
+  parse_call(SHAPE, "{" TOOLS "]" CHOICE "," REFERENCE, &call);
+  CHECK_CONTAINS(call.tools, "\"name\":\"late\"");
+  CHECK_TEXT(call.messages,
+             "[{\"role\":\"tool\",\"content\":\"The tool late can be called now.\",\"tool_call_id\":\"c\"}]");
+  free_call(SHAPE, &call);
+  parse_call(SHAPE, "{" TOOLS ",{\"type\":\"tool_search_tool_bm25_20251119\",\"name\":\"s\"}]," USER "}",
+             &call);
+  CHECK_CONTAINS(call.tools, "\"name\":\"late\"");
+  free_call(SHAPE, &call);
+  static const char hidden[] = "{" TOOLS "]" CHOICE "," USER "}";
+  CHECK_CONTAINS(parse_error(SHAPE, hidden, strlen(hidden)), "invalid tool_choice.name: no custom tool");
+#undef TOOLS
+#undef CHOICE
+#undef REFERENCE
+}
+
 TEST(an_assistant_message_at_the_end_is_continued) {
   mlx_api_call_t call;
   parse_call(SHAPE,
@@ -318,6 +350,7 @@ TEST(a_failed_allocation_is_an_error_and_leaks_nothing) {
 TEST(every_field_is_documented) { check_fields_are_documented(&mlx_api_messages); }
 
 TEST_MAIN(CASE(requests_become_chat_messages), CASE(the_rotating_billing_header_is_no_part_of_the_prompt),
+          CASE(a_deferred_tool_is_seen_after_a_reference_to_it),
           CASE(tool_use_thinking_and_results_are_read_back),
           CASE(an_assistant_message_at_the_end_is_continued), CASE(options_are_read),
           CASE(custom_tools_are_read_and_server_tools_are_skipped), CASE(bad_requests_name_the_path),

@@ -11,10 +11,8 @@
   "tokens\":4},"                                                                                           \
   "\"completion_tokens_details\":{\"reasoning_tokens\":2}}"
 #define TIMINGS                                                                                            \
-  "{\"cache_n\":4,\"prompt_n\":8,\"prompt_ms\":500.000,\"prompt_per_token_ms\":62.500,\"prompt_per_"       \
-  "second\":16.000,"                                                                                       \
-  "\"predicted_n\":5,\"predicted_ms\":250.000,\"predicted_per_token_ms\":50.000,\"predicted_per_second\":" \
-  "20.000}"
+  "{\"cache_n\":4,\"prompt_n\":8,\"prompt_ms\":500,\"prompt_per_token_ms\":62.5,\"prompt_per_second\":16," \
+  "\"predicted_n\":5,\"predicted_ms\":250,\"predicted_per_token_ms\":62.5,\"predicted_per_second\":16}"
 #define HEAD(prefix, object)                       \
   "{\"id\":\"" prefix "-x1\",\"object\":\"" object \
   "\",\"created\":7,\"model\":\"m\",\"system_fingerprint\":\"mlxcel\",\"choices\":["
@@ -297,6 +295,46 @@ TEST(a_whole_response) {
              RESPONSE("completed", "null", "null", "", RESPONSE_USAGE));
 }
 
+// Codex puts the tools of each MCP server in a namespace. The model sees NAMESPACE__NAME.
+TEST(functions_of_a_namespace_are_called_by_both_names) {
+#define SPACE                                                                                             \
+  "\"tools\":[{\"type\":\"function\",\"name\":\"g\",\"parameters\":{}},{\"type\":\"namespace\",\"name\":" \
+  "\"mcp__a\",\"tools\":"                                                                                 \
+  "[{"                                                                                                    \
+  "\"type\":\"custom\",\"name\":\"h\"},{\"type\":\"function\",\"name\":\"f\",\"parameters\":{}}]}]"
+#define SPACED_CALL "\"call_id\":\"call_1\",\"name\":\"f\",\"namespace\":\"mcp__a\""
+  static const mlx_event_t events[] = {
+      TOOL_EVENT(0, "call_1", "mcp__a__f"), ARGUMENTS_EVENT(0, "{}"), TOOL_END_EVENT(0),
+      TOOL_EVENT(1, "call_2", "g"),         ARGUMENTS_EVENT(1, "{}"), TOOL_END_EVENT(1),
+      FINISH_EVENT(MLX_FINISH_STOP)};
+  static const char body[] = "{" SPACE ",\"input\":\"x\"}";
+  mlx_api_call_t call;
+  parse_call(&mlx_api_responses,
+             "{" SPACE ",\"input\":[{\"type\":\"function_call\"," SPACED_CALL
+             ",\"arguments\":\"{}\"}],"
+             "\"tool_choice\":{\"type\":\"function\",\"name\":\"mcp__a__f\"}}",
+             &call);
+  CHECK_TEXT(call.tools,
+             "[{\"type\":\"function\",\"function\":{\"name\":\"g\",\"parameters\":{}}},{\"type\":"
+             "\"function\",\"function\":{\"name\":\"mcp__a__f\",\"parameters\":{}}}]");
+  CHECK_TEXT(call.tool_name, "mcp__a__f");
+  CHECK_CONTAINS(call.messages, "\"name\":\"mcp__a__f\"");
+  free_call(&mlx_api_responses, &call);
+  mlx_text_t whole = whole_answer(&mlx_api_responses, body, events, COUNT(events));
+  CHECK_CONTAINS(whole.data, SPACED_CALL);
+  CHECK_CONTAINS(whole.data, "\"call_id\":\"call_2\",\"name\":\"g\",\"arguments\"");
+  mlx_text_clear(&whole);
+  mlx_text_t stream = streamed_answer(&mlx_api_responses, body, events, COUNT(events), NULL);
+  CHECK_CONTAINS(stream.data, "\"type\":\"response.output_item.done\"");
+  CHECK_CONTAINS(strstr(stream.data, "response.output_item.done"), SPACED_CALL);
+  mlx_text_clear(&stream);
+  check_failing_allocations(&mlx_api_responses, body, events, COUNT(events));
+  static const char bad[] = "{\"input\":\"x\",\"tools\":[{\"type\":\"namespace\",\"tools\":[]}]}";
+  CHECK_CONTAINS(parse_error(&mlx_api_responses, bad, strlen(bad)), "invalid tools[0].name: ");
+#undef SPACE
+#undef SPACED_CALL
+}
+
 TEST(a_response_streams_text_in_order) {
   check_text(
       streamed_answer(&mlx_api_responses, "{\"input\":\"x\"}", short_events, COUNT(short_events), NULL),
@@ -480,8 +518,8 @@ TEST_MAIN(CASE(an_answer_to_functions_has_a_function_call),
           CASE(a_chat_stream_of_two_choices), CASE(chat_logprobs_have_ids_and_bytes),
           CASE(reasoning_is_left_out_on_request), CASE(a_whole_completion_with_echo_and_two_prompts),
           CASE(an_echoed_prompt_has_log_probabilities), CASE(completion_logprobs_have_the_legacy_form),
-          CASE(a_whole_response), CASE(a_response_streams_text_in_order),
-          CASE(a_response_streams_reasoning_and_calls_as_items),
+          CASE(functions_of_a_namespace_are_called_by_both_names), CASE(a_whole_response),
+          CASE(a_response_streams_text_in_order), CASE(a_response_streams_reasoning_and_calls_as_items),
           CASE(reasoning_is_a_summary_if_the_client_asks_for_one),
           CASE(a_response_that_is_cut_off_is_incomplete), CASE(an_error_is_openais_object),
           CASE(an_error_in_mid_stream_is_the_last_event), CASE(frames_are_json_for_any_bytes))

@@ -83,12 +83,13 @@ TEST(tei_has_prompts_norms_and_directions) {
   CHECK_OK(parse_as(&mlx_embeddings_tei,
                     "{\"inputs\":\"a\",\"prompt_name\":\"query\",\"truncation_direction\":\"Right\"}",
                     &input));
-  CHECK(input.prompt == MLX_PROMPT_QUERY && input.normalize == 1);
+  CHECK_TEXT(input.prompt, "query");
+  CHECK_INT(input.normalize, 1);
   mlx_embeddings_input_clear(&input);
   CHECK_OK(parse_as(&mlx_embeddings_tei, "{\"inputs\":\"a\",\"normalize\":false}", &input));
-  CHECK(input.prompt == MLX_PROMPT_NONE && input.normalize == 0);
+  CHECK(!input.prompt && input.normalize == 0);
   mlx_embeddings_input_clear(&input);
-  CHECK_ERROR(parse_as(&mlx_embeddings_tei, "{\"inputs\":\"a\",\"prompt_name\":\"x\"}", &input),
+  CHECK_ERROR(parse_as(&mlx_embeddings_tei, "{\"inputs\":\"a\",\"prompt_name\":7}", &input),
               MLX_INVALID_INPUT, "prompt_name: expected");
   mlx_embeddings_input_clear(&input);
   CHECK_ERROR(parse_as(&mlx_embeddings_tei, "{\"inputs\":\"a\",\"truncation_direction\":\"Left\"}", &input),

@@ -22,7 +22,7 @@ static void start_shared(void) {
   strcpy(folder, "/tmp/mlxcel-llama-XXXXXX");
   CHECK(mkdtemp(folder) && !atexit(end_shared));
   make_gap_model("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>");
-  SERVE(&shared, folder, "--device", "cpu", "--parallel", "2", "-c", "256");
+  SERVE(&shared, folder, "--device", "cpu", "--parallel", "2", "-c", "256", "--chat-template", "chatml");
 }
 
 static yyjson_doc *post(const char *path, const char *body, int status) {
@@ -125,17 +125,234 @@ TEST(native_options_are_read_by_their_names) {
   yyjson_doc_free(doc);
 }
 
-TEST(slots_are_the_sequences_of_the_model) {
-  reply_t reply;
-  start_shared();
-  client_call(shared.port, "GET", "/slots", "", NULL, &reply);
-  CHECK_INT(reply.status, 200);
-  yyjson_doc *doc = yyjson_read(reply_text(&reply), reply.body.length, 0);
+TEST(texts_and_ids_in_turn_are_one_prompt) {
+  // The first text gets the start token, a later one does not.
+  yyjson_doc *first = post("/tokenize", "{\"content\":\"ab\",\"add_special\":true}", 200);
+  yyjson_doc *later = post("/tokenize", "{\"content\":\"cd\"}", 200);
+  mlx_text_t ids = {0};
+  yyjson_val *value;
+  size_t index, max;
+  mlx_text_puts(&ids, "[");
+  yyjson_arr_foreach(at(first, "/tokens"), index, max, value) {
+    mlx_text_printf(&ids, "%d,", (int)yyjson_get_sint(value));
+  }
+  mlx_text_puts(&ids, "11,12");
+  yyjson_arr_foreach(at(later, "/tokens"), index, max, value) {
+    mlx_text_printf(&ids, ",%d", (int)yyjson_get_sint(value));
+  }
+  mlx_text_puts(&ids, ",13]");
+  yyjson_doc *expected = yyjson_read(ids.data, ids.length, 0);
+  yyjson_doc *doc =
+      post("/v1/completions",
+           "{\"prompt\":[\"ab\",11,12,\"cd\",13],\"max_tokens\":1,\"return_token_ids\":true}", 200);
+  CHECK(yyjson_equals(at(doc, "/choices/0/prompt_token_ids"), yyjson_doc_get_root(expected)));
+  yyjson_doc_free(doc);
+  doc = post("/completion", "{\"prompt\":[[\"ab\",11,12,\"cd\",13],\"x\"],\"n_predict\":1}", 200);
   CHECK_INT((int64_t)yyjson_arr_size(yyjson_doc_get_root(doc)), 2);
-  CHECK_INT(yyjson_get_sint(at(doc, "/0/n_ctx")), 256);
-  CHECK(yyjson_is_false(at(doc, "/1/is_processing")));
+  CHECK_INT(yyjson_get_sint(at(doc, "/0/tokens_evaluated")),
+            (int64_t)yyjson_arr_size(yyjson_doc_get_root(expected)));
+  yyjson_doc_free(doc);
+  doc = post("/completion", "{\"prompt\":[\"ab\",11,-1]}", 400);
+  CHECK_TEXT(yyjson_get_str(at(doc, "/error/param")), "prompt[2]");
+  yyjson_doc_free(doc);
+  doc = post("/completion", "{\"prompt\":[\"ab\",99999999]}", 400);
+  CHECK_CONTAINS(yyjson_get_str(at(doc, "/error/message")), "token id 99999999");
+  yyjson_doc_free(doc);
+  yyjson_doc_free(expected);
+  yyjson_doc_free(later);
+  yyjson_doc_free(first);
+  mlx_text_clear(&ids);
+}
+
+// llama.cpp forbids the end-of-text tokens, and says so in the settings.
+TEST(ignore_eos_is_a_bias_of_the_settings) {
+  yyjson_doc *doc = post("/completion", NATIVE ",\"logit_bias\":[[5,1.5],[6,false]]}", 200);
+  CHECK_INT((int64_t)yyjson_arr_size(at(doc, "/generation_settings/logit_bias")), 2);
+  CHECK(yyjson_get_num(at(doc, "/generation_settings/logit_bias/0/bias")) == 1.5);
+  CHECK(yyjson_is_null(at(doc, "/generation_settings/logit_bias/1/bias")));
+  yyjson_doc_free(doc);
+  doc = post("/completion",
+             "{\"prompt\":\"a\",\"n_predict\":3,\"ignore_eos\":true,\"return_tokens\":true,\"logit_bias\":[["
+             "2,100]]}",
+             200);
+  const size_t count = yyjson_arr_size(at(doc, "/generation_settings/logit_bias"));
+  CHECK(count >= 2);
+  for (size_t i = 1; i < count; ++i) {
+    yyjson_val *bias = yyjson_arr_get(at(doc, "/generation_settings/logit_bias"), i);
+    CHECK(yyjson_is_null(yyjson_obj_get(bias, "bias")));
+    for (size_t k = 0; k < 3; ++k)
+      CHECK(!yyjson_equals(yyjson_arr_get(at(doc, "/tokens"), k), yyjson_obj_get(bias, "token")));
+  }
+  yyjson_doc_free(doc);
+}
+
+TEST(a_chats_tokens_are_counted) {
+  yyjson_doc *doc = post("/v1/chat/completions/input_tokens",
+                         "{\"messages\":[{\"role\":\"user\",\"content\":\"one two\"}]}", 200);
+  yyjson_doc *expected =
+      post("/v1/chat/completions",
+           "{\"messages\":[{\"role\":\"user\",\"content\":\"one two\"}],\"max_tokens\":1}", 200);
+  CHECK_INT(yyjson_get_sint(at(doc, "/input_tokens")), yyjson_get_sint(at(expected, "/usage/prompt_tokens")));
+  yyjson_doc_free(expected);
+  yyjson_doc_free(doc);
+  yyjson_doc_free(post("/chat/completions/input_tokens", "{}", 400));
+}
+
+TEST(verbose_answers_have_the_native_form_too) {
+  yyjson_doc *native = post("/completion", NATIVE ",\"return_tokens\":true}", 200);
+  yyjson_doc *doc =
+      post("/v1/completions",
+           "{\"prompt\":\"hello world\",\"temperature\":0,\"max_tokens\":8,\"verbose\":true}", 200);
+  check_same_text_at(doc, "/__verbose/content", native, "/content");
+  check_same_text_at(doc, "/__verbose/prompt", native, "/prompt");
+  CHECK(yyjson_equals(at(doc, "/__verbose/tokens"), at(native, "/tokens")));
+  CHECK_INT(yyjson_get_sint(at(doc, "/__verbose/generation_settings/n_predict")), 8);
+  yyjson_doc_free(doc);
+  doc = post("/v1/chat/completions",
+             "{\"messages\":[{\"role\":\"user\",\"content\":\"Book\"}],\"max_tokens\":1,\"verbose\":true}",
+             200);
+  CHECK_CONTAINS(yyjson_get_str(at(doc, "/__verbose/prompt")), "Book");
+  yyjson_doc_free(doc);
+  doc = post("/v1/chat/completions",
+             "{\"messages\":[{\"role\":\"user\",\"content\":\"Book\"}],\"max_tokens\":1}", 200);
+  CHECK(!yyjson_doc_ptr_get(doc, "/__verbose"));
+  yyjson_doc_free(doc);
+  reply_t reply;
+  client_call(
+      shared.port, "POST", "/v1/completions", "",
+      "{\"prompt\":\"hello world\",\"temperature\":0,\"max_tokens\":8,\"verbose\":true,\"stream\":true}",
+      &reply);
+  const char *last = strstr(reply_text(&reply), "\"__verbose\"");
+  CHECK(last && !strstr(last + 1, "\"__verbose\""));
+  while (last > reply_text(&reply) && strncmp(last, "data: ", 6)) --last;
+  doc = yyjson_read(last + 6, strcspn(last + 6, "\n"), 0);
+  CHECK(yyjson_equals(at(doc, "/__verbose/tokens"), at(native, "/tokens")));
+  CHECK_TEXT(yyjson_get_str(at(doc, "/__verbose/stop_type")), "limit");
   yyjson_doc_free(doc);
   mlx_text_clear(&reply.body);
+  yyjson_doc_free(native);
+}
+
+// Checks the events of a stream: from the tokens of the cache, which it returns, to the whole prompt, then
+// text.
+static int64_t check_progress(const char *path, const char *body, const char *text) {
+  reply_t reply;
+  size_t events = 0;
+  int64_t processed = -1, total = 0, cached = 0;
+  client_call(shared.port, "POST", path, "", body, &reply);
+  CHECK_INT(reply.status, 200);
+  for (const char *line = strstr(reply_text(&reply), "data: {"); line; line = strstr(line + 6, "data: {")) {
+    yyjson_doc *part = yyjson_read(line + 6, strcspn(line + 6, "\n"), 0);
+    CHECK(part);
+    const int64_t now = yyjson_get_sint(yyjson_doc_ptr_get(part, "/prompt_progress/processed"));
+    if (yyjson_doc_ptr_get(part, "/prompt_progress")) {
+      CHECK(now > processed && yyjson_get_sint(at(part, "/prompt_progress/time_ms")) >= 0);
+      if (!events++) cached = now;
+      CHECK_INT(yyjson_get_sint(at(part, "/prompt_progress/cache")), cached);
+      total = yyjson_get_sint(at(part, "/prompt_progress/total"));
+      processed = now;
+    } else if (yyjson_get_len(yyjson_doc_ptr_get(part, text))) {
+      CHECK(total > 0 && processed == total);  // text comes after the whole prompt
+    }
+    yyjson_doc_free(part);
+  }
+  CHECK(events >= 2 && total > 0 && processed == total);
+  mlx_text_clear(&reply.body);
+  return cached;
+}
+
+TEST(streams_tell_how_much_of_the_prompt_is_read) {
+  mlx_text_t body = {0};
+  start_shared();
+  mlx_text_puts(&body, "{\"stream\":true,\"return_progress\":true,\"max_tokens\":4,\"n\":2,\"prompt\":\"");
+  for (int i = 0; i < 100; ++i) mlx_text_printf(&body, "%d ", i * 37 % 10);
+  mlx_text_puts(&body, "\"}");
+  CHECK_INT(check_progress("/completion", body.data, "/content"), 0);
+  CHECK(check_progress("/v1/completions", body.data, "/choices/0/text") >= 96);  // of more than 100 tokens
+  mlx_text_clear(&body);
+  check_progress(
+      "/v1/chat/completions",
+      "{\"stream\":true,\"return_progress\":true,\"max_tokens\":4,\"stream_options\":{\"include_usage\":"
+      "true},\"messages\":[{\"role\":\"user\",\"content\":\"a b c\"}]}",
+      "/choices/0/delta/content");
+}
+
+static yyjson_doc *get_slots(const char *query, int status) {
+  reply_t reply;
+  char path[64];
+  start_shared();
+  snprintf(path, sizeof path, "/slots%s", query);
+  client_call(shared.port, "GET", path, "", NULL, &reply);
+  return parse_reply(path, &reply, status);
+}
+
+TEST(slots_are_the_sequences_of_the_model) {
+  yyjson_doc *doc = get_slots("", 200);
+  CHECK_INT((int64_t)yyjson_arr_size(yyjson_doc_get_root(doc)), 2);
+  CHECK_INT(yyjson_get_sint(at(doc, "/0/n_ctx")), 256);
+  CHECK(yyjson_is_false(at(doc, "/1/is_processing")) && !yyjson_doc_ptr_get(doc, "/1/params"));
+  yyjson_doc_free(doc);
+  yyjson_doc_free(get_slots("?fail_on_no_slot=1", 200));
+}
+
+// The task is seen while its stream runs, and is gone after its client has left.
+TEST(a_busy_slot_shows_its_task) {
+  static const char body[] =
+      "{\"prompt\":\"hello world\",\"n_predict\":200,\"ignore_eos\":true,\"temperature\":0.25,\"top_k\":7,"
+      "\"stream\":true,\"n\":40}";  // 40 answers: long enough to be seen
+  start_shared();
+  const int fd = client_request(shared.port, "POST", "/completion", "", body);
+  bool seen = false, full = false;
+  for (int i = 0; i < 3000 && !(seen && full); ++i) {
+    reply_t reply;
+    yyjson_doc *doc = get_slots("", 200);
+    yyjson_val *slot = yyjson_arr_get(yyjson_doc_get_root(doc), 0);
+    if (yyjson_is_true(yyjson_obj_get(slot, "is_processing")) &&
+        yyjson_get_sint(yyjson_doc_ptr_get(doc, "/0/next_token/0/n_decoded"))) {
+      const int64_t made = yyjson_get_sint(at(doc, "/0/next_token/0/n_decoded"));
+      CHECK(yyjson_get_sint(at(doc, "/0/id_task")) > 0 && yyjson_get_sint(at(doc, "/0/n_prompt_tokens")) > 0);
+      CHECK_INT(yyjson_get_sint(at(doc, "/0/params/top_k")), 7);
+      CHECK(yyjson_get_num(at(doc, "/0/params/temperature")) == 0.25);
+      CHECK(made <= 200);
+      CHECK_INT(yyjson_get_sint(at(doc, "/0/next_token/0/n_remain")), 200 - made);
+      seen = true;
+    }
+    yyjson_doc_free(doc);
+    client_call(shared.port, "GET", "/slots?fail_on_no_slot=1", "", NULL, &reply);
+    full = full || reply.status == 503;
+    mlx_text_clear(&reply.body);
+  }
+  CHECK(seen && full);
+  close(fd);  // ends the task
+  for (int i = 0; i < 3000 && seen; ++i) {
+    yyjson_doc *doc = get_slots("", 200);
+    seen = yyjson_is_true(at(doc, "/0/is_processing")) || yyjson_is_true(at(doc, "/1/is_processing"));
+    yyjson_doc_free(doc);
+  }
+  CHECK(!seen);
+}
+
+// Editors ask for the lines of a block, and for an answer in time.
+TEST(lines_limit_an_answer) {
+  yyjson_doc *doc = post("/completion",
+                         "{\"prompt\":\"a\",\"n_predict\":99,\"n_indent\":2,\"grammar\":\"root ::= "
+                         "\\\"a\\\\n  b\\\\n  c\\\\n}\\\\nd\\\"\"}",
+                         200);
+  CHECK_TEXT(yyjson_get_str(at(doc, "/content")), "a\n  b\n  c\n");
+  CHECK_TEXT(yyjson_get_str(at(doc, "/stop_type")), "limit");
+  yyjson_doc_free(doc);
+  doc =
+      post("/infill",
+           "{\"input_prefix\":\"a\",\"input_suffix\":\"b\",\"n_predict\":199,\"t_max_predict_ms\":1,\"n\":2,"
+           "\"grammar\":\"root ::= ([ab] \\\"\\\\n\\\")+\"}",
+           200);
+  for (size_t i = 0; i < 2; ++i) {
+    yyjson_val *answer = yyjson_arr_get(yyjson_doc_get_root(doc), i);
+    const char *text = yyjson_get_str(yyjson_obj_get(answer, "content"));
+    CHECK(*text && text[strlen(text) - 1] == '\n');
+    CHECK(yyjson_get_sint(yyjson_obj_get(answer, "tokens_predicted")) < 199);
+  }
+  yyjson_doc_free(doc);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -266,7 +483,10 @@ TEST(a_model_without_tokens_for_gaps_says_so) {
 
 TEST_MAIN(CASE(a_native_completion_has_the_text_of_openais),
           CASE(a_native_stream_has_the_text_and_the_tokens_of_the_whole_answer),
-          CASE(native_options_are_read_by_their_names), CASE(slots_are_the_sequences_of_the_model),
-          CASE(a_suffix_becomes_the_models_tokens_for_a_gap),
+          CASE(native_options_are_read_by_their_names), CASE(texts_and_ids_in_turn_are_one_prompt),
+          CASE(ignore_eos_is_a_bias_of_the_settings), CASE(a_chats_tokens_are_counted),
+          CASE(verbose_answers_have_the_native_form_too), CASE(streams_tell_how_much_of_the_prompt_is_read),
+          CASE(slots_are_the_sequences_of_the_model), CASE(a_busy_slot_shows_its_task),
+          CASE(lines_limit_an_answer), CASE(a_suffix_becomes_the_models_tokens_for_a_gap),
           CASE(llama_vim_gets_the_fields_that_it_asks_for), CASE(a_gap_in_a_long_text_keeps_what_is_near),
           CASE(wrong_gaps_are_refused_by_path), CASE(a_model_without_tokens_for_gaps_says_so))

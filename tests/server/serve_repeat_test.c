@@ -12,6 +12,7 @@
 #define TOKENS 96
 
 static char *expected[REQUESTS];  // the choices of each request alone
+static bool tokens_only;          // log-probabilities may differ
 
 static void write_body(int number, char *body, size_t size) {
   size_t at = (size_t)snprintf(
@@ -26,7 +27,7 @@ static void write_body(int number, char *body, size_t size) {
 // The JSON of the choices. Release with free.
 static char *read_choices(reply_t *reply) {
   yyjson_doc *doc = parse_reply("/v1/completions", reply, 200);
-  char *text = yyjson_val_write(at(doc, "/choices"), 0, NULL);
+  char *text = yyjson_val_write(at(doc, tokens_only ? "/choices/0/logprobs/tokens" : "/choices"), 0, NULL);
   yyjson_doc_free(doc);
   return text;
 }
@@ -95,13 +96,45 @@ TEST(preempted_requests_have_the_same_bits) {
   CHECK_INT(serve_stop(&served), 0);
 }
 
-TEST(cpu_levels_with_fused_multiply_add_have_the_same_bits) {
-  static const char *const levels[] = {"x86-64-v3", "x86-64-v4"};
-  int tried = 0;
-  for (int i = 0; i < REQUESTS; ++i) {  // the level of this machine may be another
+static void forget(void) {
+  for (int i = 0; i < REQUESTS; ++i) {
     free(expected[i]);
     expected[i] = NULL;
   }
+}
+
+static void check_quantized(void (*check)(int port, const char *what), const char *threads,
+                            const char *parallel, const char *memory, const char *what) {
+  served_t served;
+  SERVE(&served, TINY, "--device", "cpu", "--quantize", "q4_0", "-t", threads, "--parallel", parallel, "-c",
+        "512", "--memory", memory);
+  for (int i = 0; i < 8; ++i) {
+    check(served.port, what);
+    if (strcmp(what, "preempted") || preemptions(served.port)) break;
+  }
+  CHECK(strcmp(what, "preempted") || preemptions(served.port) > 0);
+  CHECK_INT(serve_stop(&served), 0);
+}
+
+// Products of few and of many tokens differ in the last bits, so a request has its bits only if it has its
+// steps alone.
+TEST(quantized_requests_have_the_same_bits_alone_and_the_same_tokens_together) {
+  forget();
+  check_quantized(check_alone, "1", "1", "1M", "alone");
+  check_quantized(check_alone, "2", "8", "1M", "alone after a restart");
+  forget();
+  tokens_only = true;
+  check_quantized(check_alone, "1", "1", "1M", "alone");
+  check_quantized(check_together, "2", "8", "1M", "together");
+  check_quantized(check_together, "2", "8", "320K", "preempted");
+  tokens_only = false;
+  forget();
+}
+
+TEST(cpu_levels_with_fused_multiply_add_have_the_same_bits) {
+  static const char *const levels[] = {"x86-64-v3", "x86-64-v4"};
+  int tried = 0;
+  forget();  // the level of this machine may be another
   for (int i = 0; i < 2; ++i) {
     served_t served;
     if (!mlx_cpu_has_level(levels[i])) continue;
@@ -115,4 +148,5 @@ TEST(cpu_levels_with_fused_multiply_add_have_the_same_bits) {
 
 TEST_MAIN(CASE(requests_together_after_a_restart_and_with_more_threads_have_the_same_bits),
           CASE(preempted_requests_have_the_same_bits),
+          CASE(quantized_requests_have_the_same_bits_alone_and_the_same_tokens_together),
           CASE(cpu_levels_with_fused_multiply_add_have_the_same_bits))

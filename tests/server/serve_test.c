@@ -532,19 +532,23 @@ TEST(a_full_queue_is_429) {
   reply_t reply;
   int fds[8], refused = 0, served = 0;
   SERVE(&s, TINY, "--device", "cpu", "--parallel", "1", "--queue", "1");
-  for (int i = 0; i < 8; ++i)
-    fds[i] = client_request(s.port, "POST", "/v1/completions", "",
-                            "{\"prompt\":\"a\",\"max_tokens\":1500,\"ignore_eos\":true}");
-  for (int i = 0; i < 8; ++i) {
-    client_finish(fds[i], &reply);
-    if (reply.status != 200 && reply.status != 429)
-      CHECK_FAIL("status %d: %s", reply.status, reply_text(&reply));
-    served += reply.status == 200;
-    refused += reply.status == 429;
-    if (reply.status == 429) CHECK(strcasestr(reply.headers, "retry-after: "));
-    mlx_text_clear(&reply.body);
+  for (int round = 0; !refused; ++round) {  // a busy machine may send each request after the last one ended
+    CHECK(round < 100);
+    for (int i = 0; i < 8; ++i)
+      fds[i] = client_request(s.port, "POST", "/v1/completions", "",
+                              "{\"prompt\":\"a\",\"max_tokens\":1500,\"ignore_eos\":true}");
+    served = 0;
+    for (int i = 0; i < 8; ++i) {
+      client_finish(fds[i], &reply);
+      if (reply.status != 200 && reply.status != 429)
+        CHECK_FAIL("status %d: %s", reply.status, reply_text(&reply));
+      served += reply.status == 200;
+      refused += reply.status == 429;
+      if (reply.status == 429) CHECK(strcasestr(reply.headers, "retry-after: "));
+      mlx_text_clear(&reply.body);
+    }
+    CHECK(served >= 2);  // one runs and one waits
   }
-  CHECK(served >= 2 && refused >= 1);
   complete(s.port, "tiny-llama", 200);
   CHECK_INT(serve_stop(&s), 0);
 }
@@ -752,6 +756,7 @@ TEST(an_idle_server_uses_no_cpu_time) {
   start_shared();
   wait_for_metric(shared.port, "mlxcel_requests_running", 0);
   if (used_ticks() < 0) SKIP("this system has no /proc");
+  CHECK(used_ticks() > 0);                   // loading is counted
   for (int i = 0; i < 5 && used > 2; ++i) {  // a busy machine may delay the end of earlier work
     const long before = used_ticks();
     mlx_sleep_ms(1500);

@@ -196,6 +196,55 @@ TEST(tasks_of_many_threads_get_the_tokens_that_they_get_alone) {
   stop(&rig);
 }
 
+static struct {
+  size_t index, alone;   // of the long task; calls without another task
+  int64_t task, others;  // number of the long task; the largest number of another one
+} slot_seen;
+
+// On the scheduler thread: the slots as after the last step. The long task has a prompt of 40 tokens.
+static bool look_at_slots(mlx_task_t *task, const char *text, size_t length) {
+  mlx_slot_t slots[4];
+  size_t busy = 0;
+  CHECK_INT(mlx_serving_slots(task->serving, slots, 4), 2);
+  for (size_t i = 0; i < 2; ++i) {
+    busy += slots[i].task > 0;
+    if (slots[i].prompt_tokens == 40) {
+      if (!slot_seen.task) slot_seen.index = i;
+      if (!slot_seen.task) slot_seen.task = slots[i].task;
+      CHECK_INT(i, slot_seen.index);
+      CHECK_INT(slots[i].task, slot_seen.task);
+      CHECK_INT(slots[i].max_tokens, 50);
+    } else if (slots[i].task > slot_seen.others) {
+      slot_seen.others = slots[i].task;
+    }
+  }
+  slot_seen.alone += busy == 1;
+  return on_text(task, text, length);
+}
+
+TEST(a_task_keeps_its_slot_while_others_come_and_go) {
+  rig_t rig;
+  static job_t jobs[4];
+  mlx_slot_t slots[2];
+  start(&rig, 2, 200, 100);
+  atomic_store(&rig.blocks, true);  // until all tasks are there
+  for (int i = 0; i < 4; ++i) {
+    make_job(&rig, &jobs[i], 0, i ? 10 : 40, i);
+    jobs[i].options.max_tokens = i ? 5 : 50;
+    jobs[i].task.on_text = i ? on_text : look_at_slots;
+    submit(&rig, &jobs[i]);
+  }
+  atomic_store(&rig.blocks, false);
+  uv_sem_post(&rig.blocked);
+  for (int i = 0; i < 4; ++i) wait_for(&jobs[i]);
+  CHECK(slot_seen.task > 0 && slot_seen.others >= 3 && slot_seen.alone > 0);
+  settled(&rig);
+  CHECK_INT(mlx_serving_slots(rig.serving, slots, 2), 2);
+  CHECK(!slots[0].task && !slots[1].task);
+  for (int i = 0; i < 4; ++i) release(&jobs[i]);
+  stop(&rig);
+}
+
 TEST(an_embedding_beside_decodes_is_the_embedding_alone) {
   rig_t rig;
   static job_t alone, jobs[6];
@@ -484,6 +533,7 @@ TEST(short_work_overtakes_long_work) {
 
 TEST_MAIN(CASE(short_work_overtakes_long_work),
           CASE(tasks_of_many_threads_get_the_tokens_that_they_get_alone),
+          CASE(a_task_keeps_its_slot_while_others_come_and_go),
           CASE(an_embedding_beside_decodes_is_the_embedding_alone),
           CASE(an_embedding_that_is_not_finite_is_an_error_of_its_request),
           CASE(choices_of_one_prompt_compute_it_once), CASE(a_full_queue_refuses_tasks_and_takes_all_or_none),

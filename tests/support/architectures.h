@@ -9,6 +9,7 @@
 
 #include "runtime/mlxcel.h"
 #include "tests/support/golden.h"
+#include "tests/support/listed.h"
 
 #define FIXTURES MLXCEL_SOURCE_DIR "/tests/fixtures/"
 #define GOLDENS MLXCEL_SOURCE_DIR "/tests/goldens/"
@@ -71,6 +72,11 @@ static inline bool is_architecture(const char *name) {
   char path[512];
   snprintf(path, sizeof path, FIXTURES "%s/config.json", name);
   return mlx_is_file(path) && strcmp(name, "tiny-llama") && (!only || !strcmp(only, name));
+}
+
+// How many names is_architecture must accept.
+static inline size_t listed_architectures(void) {
+  return listed_files("fixtures/", "/config.json") - 1;  // tiny-llama
 }
 
 static inline void check_goldens(mlx_engine_t *engine, const char *name, const char *path) {

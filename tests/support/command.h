@@ -28,6 +28,7 @@ typedef struct command {
   size_t out_length;
   int exit_code;  // -signal if a signal killed it
   double seconds;
+  double cpu_seconds;  // 0 on Windows
   long peak_kib;
 } command_t;
 
@@ -110,6 +111,8 @@ static inline void command_end(command_t *command) {
   wait4((pid_t)command->pid, &status, 0, &usage);
   command->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   command->peak_kib = usage.ru_maxrss;
+  command->cpu_seconds = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+                         (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
 }
 #endif
 

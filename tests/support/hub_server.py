@@ -9,7 +9,7 @@ PUT /_control sets the faults, as a JSON object, and clears the log. A list has 
     "FILE": {...}        faults of every file with this base name:
         "status": [500]  answer with this status
         "cut": [100]     close the connection after this byte of the file
-        "stall": [200]   stop sending after this byte of the file, for "seconds" (30)
+        "stall": [200]   stop sending after this byte of the file, for "seconds" (30) or until the next /_control
         "corrupt": true  change the last byte
         "no_range": true ignore Range headers
         "etag": "\\"x\\""  send this ETag; "weak": true makes it a weak one
@@ -191,7 +191,9 @@ class Handler(BaseHTTPRequestHandler):
         if end is None:
             return
         if stall is not None:
-            time.sleep(fault.get("seconds", 30))
+            present, end = control, time.monotonic() + fault.get("seconds", 30)
+            while control is present and time.monotonic() < end:  # the next control ends it
+                time.sleep(0.02)
         self.close_connection = True
 
 

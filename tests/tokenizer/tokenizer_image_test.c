@@ -216,11 +216,13 @@ TEST(a_damaged_image_is_refused_or_harmless) {
 #define VOCAB 40000
 
 static int reads;  // how often the text of the tokenizer was made
+static bool read_slowly;
 
 static mlx_status_t write_json(void *user, char **out_json, size_t *out_length) {
   mlx_text_t text = {0};
   const size_t count = user ? 100 : VOCAB;
   ++reads;
+  if (read_slowly) usleep(400000);  // then the rest is reported at once
   mlx_text_puts(&text, "{\"decoder\":{\"type\":\"Fuse\"},\"model\":{\"type\":\"BPE\",\"vocab\":{");
   for (int c = 'a'; c <= 'z'; ++c) mlx_text_printf(&text, "\"%c\":%d,", c, c - 'a');
   for (size_t i = 0; i < count; ++i)
@@ -259,6 +261,37 @@ static mlx_cache_t *open_cache(void) {
 static void close_cache(mlx_cache_t *cache) {
   mlx_cache_close(cache);
   CHECK_OK(mlx_remove_tree(folder));
+}
+
+static char first_progress[128];
+
+static void keep_progress(void *user, mlx_report_kind_t kind, const char *text) {
+  (void)user;
+  CHECK_INT(kind, MLX_REPORT_PROGRESS);
+  if (!first_progress[0]) snprintf(first_progress, sizeof first_progress, "%s", text);
+}
+
+TEST(building_shows_how_much_is_done_and_the_time_left) {
+  const mlx_report_t report = {.emit = keep_progress};
+  const mlx_tokenizer_text_t text = {
+      .name = "t.json", .model = "t", .key = "slow", .read = write_json, .report = &report};
+  mlx_cache_t *cache = open_cache();
+  mlx_tokenizer_t *tokenizer;
+  read_slowly = true;
+  for (int warm = 0; warm < 2; ++warm) {
+    first_progress[0] = 0;
+    CHECK_OK(mlx_tokenizer_open(cache, &text, &tokenizer));
+    CHECK_INT(tokenizer->is_image, warm);
+    mlx_tokenizer_free(tokenizer);
+    if (warm) {
+      CHECK_TEXT(first_progress, "");
+    } else {
+      CHECK_CONTAINS(first_progress, "building the tokenizer (once): 4096 of 40028 tokens and merges, ");
+      CHECK_CONTAINS(first_progress, " s left");
+    }
+  }
+  read_slowly = false;
+  close_cache(cache);
 }
 
 static char stored_key[MLX_DIGEST_HEX];
@@ -452,4 +485,5 @@ TEST_MAIN(CASE(an_image_gives_the_same_ids_and_texts_for_every_kind),
           CASE(a_damaged_image_in_the_cache_is_made_again),
           CASE(an_image_that_the_reader_refuses_is_made_again),
           CASE(a_cache_that_cannot_be_written_is_not_needed),
+          CASE(building_shows_how_much_is_done_and_the_time_left),
           POSIX_CASE(commands_on_models_and_bundles_map_the_stored_image))

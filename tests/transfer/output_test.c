@@ -55,14 +55,29 @@ static mlx_status_t check_name(void *user, const char *name) {
   return NULL;
 }
 
-// Starts two pulls at the same time, from a server slow enough that they overlap. |output| is the only entry
-// of here/.
-static void pull_twice(const char *source, const char *output) {
+// Waits until one of two pulls waits for the other.
+static void wait_until_one_waits(const command_t *both) {
+  for (int i = 0; i < 12000; ++i) {
+    char *text;
+    CHECK_OK(mlx_read_file(both[i % 2].err_path, 1 << 20, &text, NULL));
+    const bool waits = strstr(text, "waiting for another mlxcel");
+    mlx_free(text);
+    if (waits) return;
+    usleep(5000);
+  }
+  CHECK_FAIL("no pull waits for the other");
+}
+
+// Starts two pulls at the same time, from a server slow enough that they overlap: |stalled|, if it is not
+// NULL, stalls until one pull waits. |output| is the only entry of here/.
+static void pull_twice(const char *source, const char *output, const server_t *stalled) {
   command_t both[2];
   char path[256];
   snprintf(path, sizeof path, "%s/here/%s", folder, output);
   for (int i = 0; i < 2; ++i)
     command_start(&both[i], (const char *const[]){MLXCEL_BINARY, "pull", source, "-o", path, NULL});
+  if (stalled) wait_until_one_waits(both);
+  if (stalled) server_control(stalled, "{}");
   for (int i = 0; i < 2; ++i) command_wait(&both[i]);
   const int late = both[0].exit_code ? 0 : 1;
   if (both[1 - late].exit_code) CHECK_FAIL("%s", both[1 - late].err);
@@ -76,14 +91,14 @@ static void pull_twice(const char *source, const char *output) {
 TEST(parallel_pulls_of_a_url_download_once) {
   begin();
   char url[128];
-  server_control(&web, "{\"weights.irpa\": {\"stall\": [50000, 50000], \"seconds\": 1}}");
+  server_control(&web, "{\"weights.irpa\": {\"stall\": [50000], \"seconds\": 60}}");
   snprintf(url, sizeof url, "%s/plain/tiny.mlxb", web.url);
-  pull_twice(url, "tiny.mlxb");
+  pull_twice(url, "tiny.mlxb", &web);
   check_same(in_folder("here/tiny.mlxb/weights.irpa"), in_folder("web/tiny.mlxb/weights.irpa"));
   CHECK_OK(mlx_remove_tree(in_folder("here/tiny.mlxb")));
-  server_control(&web, "{\"one.mlxb\": {\"stall\": [50000, 50000], \"seconds\": 1}}");
+  server_control(&web, "{\"one.mlxb\": {\"stall\": [50000], \"seconds\": 60}}");
   snprintf(url, sizeof url, "%s/plain/one.mlxb", web.url);
-  pull_twice(url, "one.mlxb");
+  pull_twice(url, "one.mlxb", &web);
   check_same(in_folder("here/one.mlxb"), in_folder("web/one.mlxb"));
   CHECK_OK(mlx_remove_tree(in_folder("here/one.mlxb")));
 }
@@ -97,7 +112,7 @@ TEST(parallel_pulls_of_a_registry_bundle_download_once) {
   RUN(&run, "push", in_folder("web/tiny.mlxb"), ref);
   command_done(&run);
   server_control(&registry, "{\"slow\": 0.5}");
-  pull_twice(ref, "tiny.mlxb");
+  pull_twice(ref, "tiny.mlxb", NULL);
   check_same(in_folder("here/tiny.mlxb/weights.irpa"), in_folder("web/tiny.mlxb/weights.irpa"));
   CHECK_OK(mlx_remove_tree(in_folder("here/tiny.mlxb")));
 }
@@ -112,7 +127,7 @@ TEST(parallel_pulls_of_a_registry_model_download_once) {
   snprintf(ref, sizeof ref, "oci://127.0.0.1:%d/acme/gguf:v1", registry.port);
   store_model(ref, &options, MLX_OCI_MODEL, in_folder("{}"), &layer, 1);
   server_control(&registry, "{\"slow\": 0.5}");
-  pull_twice(ref, "gguf");
+  pull_twice(ref, "gguf", NULL);
   check_same(in_folder("here/gguf/tiny.gguf"), GGUF);
   CHECK_OK(mlx_remove_tree(in_folder("here/gguf")));
 }

@@ -50,6 +50,8 @@ __device__ float2 make_float2(float x, float y);
 __device__ float4 make_float4(float x, float y, float z, float w);
 
 __device__ void __syncthreads();
+__device__ int __syncthreads_count(int predicate);
+__device__ int __syncthreads_or(int predicate);
 __device__ void __syncwarp(unsigned mask = ~0u);
 __device__ void __threadfence();
 __device__ void __threadfence_block();
@@ -81,6 +83,8 @@ template <typename T>
 __device__ T atomicMax(T *to, T x);
 template <typename T>
 __device__ T atomicExch(T *to, T x);
+template <typename T>
+__device__ T atomicOr(T *to, T x);
 
 __device__ int min(int a, int b);
 __device__ int max(int a, int b);
