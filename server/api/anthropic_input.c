@@ -1,6 +1,7 @@
 // Anthropic's messages and tools, as a chat template reads them.
 #include "server/api/anthropic_input.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -220,33 +221,49 @@ static bool is_skipped(const char *type) {
   return false;
 }
 
-static bool has_reference(yyjson_val *messages, const char *name) {
-  yyjson_val *message, *block, *part;
-  size_t i, j, k, count, block_count, part_count;
-  yyjson_arr_foreach(messages, i, count, message) {
-    yyjson_arr_foreach(mlx_json_find(message, "content"), j, block_count, block) {
-      yyjson_arr_foreach(mlx_json_find(block, "content"), k, part_count, part) {
-        if (yyjson_equals_str(mlx_json_find(part, "type"), "tool_reference") &&
-            yyjson_equals_str(mlx_json_find(part, "tool_name"), name))
-          return true;
-      }
-    }
-  }
-  return false;
+// Which tools with "defer_loading" the model sees: those that the result of a tool of the client refers to.
+typedef struct references {
+  bool all;            // a search of Anthropic's own finds nothing here, so its request has no hidden tools
+  const char **names;  // [count] sorted; borrowed from the request
+  size_t count, capacity;
+} references_t;
+
+static int compare_names(const void *left, const void *right) {
+  return strcmp(*(const char *const *)left, *(const char *const *)right);
 }
 
-// Whether the model does not see the tool: "defer_loading" hides it until the result of a tool of the client
-// refers to it. A search of Anthropic's own finds nothing here, so its request has no hidden tools.
-static bool is_deferred(const mlx_place_t *root, yyjson_val *tool) {
-  yyjson_val *other;
+static mlx_status_t add_references(yyjson_val *content, references_t *out) {
+  yyjson_val *part;
   size_t index, count;
-  const char *name = yyjson_get_str(mlx_json_find(tool, "name"));
-  if (!name || !yyjson_is_true(mlx_json_find(tool, "defer_loading"))) return false;
-  yyjson_arr_foreach(mlx_json_find(root->value, "tools"), index, count, other) {
-    const char *type = yyjson_get_str(mlx_json_find(other, "type"));
-    if (type && !strncmp(type, "tool_search_", strlen("tool_search_"))) return false;
+  yyjson_arr_foreach(content, index, count, part) {
+    const char *name = yyjson_get_str(mlx_json_find(part, "tool_name"));
+    if (!name || !yyjson_equals_str(mlx_json_find(part, "type"), "tool_reference")) continue;
+    MLX_TRY(mlx_reserve(out->count + 1, sizeof *out->names, &out->capacity, &out->names));
+    out->names[out->count++] = name;
   }
-  return !has_reference(mlx_json_find(root->value, "messages"), name);
+  return NULL;
+}
+
+static mlx_status_t find_references(const mlx_place_t *root, references_t *out) {
+  yyjson_val *tool, *message, *block;
+  size_t i, k, count, block_count;
+  yyjson_arr_foreach(mlx_json_find(root->value, "tools"), i, count, tool) {
+    const char *type = yyjson_get_str(mlx_json_find(tool, "type"));
+    out->all |= type && !strncmp(type, "tool_search_", strlen("tool_search_"));
+  }
+  yyjson_arr_foreach(mlx_json_find(root->value, "messages"), i, count, message) {
+    yyjson_arr_foreach(mlx_json_find(message, "content"), k, block_count, block) {
+      MLX_TRY(add_references(mlx_json_find(block, "content"), out));
+    }
+  }
+  if (out->count) qsort(out->names, out->count, sizeof *out->names, compare_names);
+  return NULL;
+}
+
+static bool is_deferred(const references_t *r, yyjson_val *tool) {
+  const char *name = yyjson_get_str(mlx_json_find(tool, "name"));
+  if (r->all || !name || !yyjson_is_true(mlx_json_find(tool, "defer_loading"))) return false;
+  return !r->count || !bsearch(&name, r->names, r->count, sizeof *r->names, compare_names);
 }
 
 static mlx_status_t read_tool(const mlx_place_t *tool, mlx_text_t *out) {
@@ -273,19 +290,20 @@ static mlx_status_t read_tool(const mlx_place_t *tool, mlx_text_t *out) {
   return NULL;
 }
 
-static bool has_tool(const mlx_place_t *root, const char *name) {
+static bool has_tool(yyjson_val *tools, const references_t *references, const char *name) {
   yyjson_val *tool;
   size_t index, count;
-  yyjson_arr_foreach(mlx_json_find(root->value, "tools"), index, count, tool) {
+  yyjson_arr_foreach(tools, index, count, tool) {
     const char *type = yyjson_get_str(mlx_json_find(tool, "type"));
     if (yyjson_equals_str(mlx_json_find(tool, "name"), name) && !(type && is_skipped(type)) &&
-        !is_deferred(root, tool))
+        !is_deferred(references, tool))
       return true;
   }
   return false;
 }
 
-static mlx_status_t read_choice(const mlx_place_t *choice, const mlx_place_t *root, mlx_api_call_t *call) {
+static mlx_status_t read_choice(const mlx_place_t *choice, yyjson_val *tools, const references_t *references,
+                                mlx_api_call_t *call) {
   static const char *const types[] = {"auto", "none", "any", "tool"};
   const mlx_place_t type_place = mlx_place_key(choice, "type"), name_place = mlx_place_key(choice, "name");
   const char *type;
@@ -304,7 +322,7 @@ static mlx_status_t read_choice(const mlx_place_t *choice, const mlx_place_t *ro
     return mlx_field_error(&type_place, MLX_INVALID_INPUT, "'any' needs at least one custom tool");
   if (call->tool_choice != MLX_TOOLS_NAMED) return NULL;
   MLX_TRY(mlx_field_copy(choice, "name", &call->tool_name));
-  if (!call->tool_name || !has_tool(root, call->tool_name))
+  if (!call->tool_name || !has_tool(tools, references, call->tool_name))
     return mlx_field_error(&name_place, MLX_INVALID_INPUT, "no custom tool has this name");
   return NULL;
 }
@@ -312,18 +330,21 @@ static mlx_status_t read_choice(const mlx_place_t *choice, const mlx_place_t *ro
 mlx_status_t mlx_anthropic_read_tools(const mlx_place_t *root, mlx_api_call_t *call) {
   const mlx_place_t tools = mlx_place_key(root, "tools"), choice = mlx_place_key(root, "tool_choice");
   mlx_text_t list = {0};
+  references_t references = {0};
   yyjson_val *value;
   size_t index, count;
-  mlx_status_t status = NULL;
   if (tools.value && !yyjson_is_arr(tools.value)) return mlx_field_expected(&tools, "a list of tools");
+  mlx_status_t status = find_references(root, &references);
   yyjson_arr_foreach(tools.value, index, count, value) {
     const mlx_place_t tool = mlx_place_item(&tools, index, value);
-    if (!status && !is_deferred(root, value)) status = read_tool(&tool, &list);
+    if (!status && !is_deferred(&references, value)) status = read_tool(&tool, &list);
   }
   if (!status && list.length) {
     mlx_text_puts(&list, "]");
     status = mlx_text_take(&list, &call->tools, &call->tools_length);
   }
   mlx_text_clear(&list);
-  return status ? status : read_choice(&choice, root, call);
+  if (!status) status = read_choice(&choice, tools.value, &references, call);
+  mlx_free(references.names);
+  return status;
 }
