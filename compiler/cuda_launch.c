@@ -156,8 +156,7 @@ mlx_experts_gemv_t mlx_experts_gemv(bool pair, int64_t pairs, int64_t used, int6
   return g;
 }
 
-// Dynamic shared memory of attention_f32.cu. Ignores |shared_bytes|.
-static int64_t attend_f32_bytes(mlx_attend_f32_tile_t t, int64_t head_dim, int64_t kv_bytes) {
+int64_t mlx_attend_f32_bytes(mlx_attend_f32_tile_t t, int64_t head_dim, int64_t kv_bytes) {
   const int64_t width = mlx_attend_width(head_dim);
   const bool odd = width % 32;
   const int64_t key = kv_bytes == 1 ? width + 16 : kv_bytes == 2 ? 2 * width + (odd ? 0 : 32) : 4 * width;
@@ -186,9 +185,9 @@ mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t 
     t.queries = head_dim <= 128 ? 64 : 16;
     t.threads = 128;
     t.stages = head_dim <= 128 ? 2 : 1;
-    if (head_dim <= 128 && attend_f32_bytes(t, head_dim, kv_bytes) > room) t.stages = 1;
-    if (attend_f32_bytes(t, head_dim, kv_bytes) > most) t.threads = 64;
-    t.shared_bytes = attend_f32_bytes(t, head_dim, kv_bytes);
+    if (head_dim <= 128 && mlx_attend_f32_bytes(t, head_dim, kv_bytes) > room) t.stages = 1;
+    if (mlx_attend_f32_bytes(t, head_dim, kv_bytes) > most) t.threads = 64;
+    t.shared_bytes = mlx_attend_f32_bytes(t, head_dim, kv_bytes);
     return t;
   }
   t.queries = share <= 8 ? 8 : 16;
@@ -196,8 +195,8 @@ mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t 
   const bool few = blocks <= processors;
   while (hopper && t.split < 8 && blocks * t.split * 2 <= processors) t.split *= 2;
   t.threads = few ? 256 : head_dim <= 64 ? 64 : 32;
-  while (t.threads > 32 && attend_f32_bytes(t, head_dim, kv_bytes) > (few ? most : room)) t.threads -= 32;
-  t.shared_bytes = attend_f32_bytes(t, head_dim, kv_bytes);
+  while (t.threads > 32 && mlx_attend_f32_bytes(t, head_dim, kv_bytes) > (few ? most : room)) t.threads -= 32;
+  t.shared_bytes = mlx_attend_f32_bytes(t, head_dim, kv_bytes);
   return t;
 }
 

@@ -110,6 +110,9 @@ mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t 
 // Columns of a head in shared memory: WIDTH of attention.cu and attention_f32.cu.
 static inline int64_t mlx_attend_width(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
 
+// Dynamic shared memory of attention_f32.cu. Ignores |shared_bytes|.
+int64_t mlx_attend_f32_bytes(mlx_attend_f32_tile_t t, int64_t head_dim, int64_t kv_bytes);
+
 // Most tiles of |queries| queries that segments of |shortest| or more tokens can have in a step of |tokens|
 // tokens, if each token has |share| queries.
 int64_t mlx_attend_tiles(int64_t tokens, int64_t shortest, int64_t share, int64_t queries);

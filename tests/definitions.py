@@ -34,7 +34,10 @@ FOR_TESTS = {
     "mlx_hf_text_defaults": "compares the defaults with those of transformers",
     "mlx_weights_write": "writes the weights of a model without compiling it",
 }
-CALLED_BY_NAME = {"mlx_network_run": "modules call it by its symbol (compiler/emit_cpu.c)"}
+CALLED_BY_NAME = {
+    "mlx_network_run": "modules call it by its symbol (compiler/emit_cpu.c)",
+    "mlx_attend_f32_bytes": "tests/parity/packed_probe.py calls it with ctypes",
+}
 
 
 def check_static(texts, public=()):
