@@ -37,7 +37,7 @@ export const hostile_cases = {
     await page.locator('nav li').first().hover();
     await page.getByRole('button', {name: `Rename ${EVIL}`}).click();
     assert.equal(await page.getByLabel('Title of the chat').inputValue(), EVIL);
-    await page.keyboard.press('Escape');
+    await page.getByLabel('Title of the chat').press('Escape');
     await page.locator('nav li').first().hover();
     await page.getByRole('button', {name: `Delete ${EVIL}`}).click();
     await check(page, page.locator('.notice').filter({hasText: EVIL}));
