@@ -75,6 +75,8 @@ def claude_code(server):
     base, token = variables.pop("ANTHROPIC_BASE_URL"), variables.pop("ANTHROPIC_AUTH_TOKEN")
     assert variables.pop("ANTHROPIC_API_KEY") == "", "it takes precedence over the token"
     models = [variables.pop(name) for name in ("ANTHROPIC_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_DEFAULT_SONNET_MODEL", "ANTHROPIC_DEFAULT_OPUS_MODEL")]
+    context, output = (int(variables.pop(f"CLAUDE_CODE_MAX_{what}_TOKENS")) for what in ("CONTEXT", "OUTPUT"))
+    assert output * 8 == context, "the page says an eighth"
     assert not variables, variables
     headers = {**bearer(token), "anthropic-version": "2023-06-01"}
     for model in models:
@@ -89,6 +91,7 @@ def codex(server):
     config = tomllib.loads(block("Codex"))
     provider = config["model_providers"].pop(config.pop("model_provider"))
     model = config.pop("model")
+    assert config.pop("model_context_window") > 0
     assert config == {"model_providers": {}}, config
     base, wire, _ = provider.pop("base_url"), provider.pop("wire_api"), provider.pop("name")
     assert wire == "responses" and not provider, provider
@@ -130,7 +133,8 @@ def continue_dev(server):
     for model in models:
         assert model.pop("roles") and model.pop("name")
         provider, base, key, name = (model.pop(field) for field in ("provider", "apiBase", "apiKey", "model"))
-        assert not model, model
+        options = model.pop("defaultCompletionOptions", {"contextLength": 1})
+        assert not model and options.pop("contextLength") > 0 and not options, (model, options)
         if provider == "openai":
             chat(server, base, name, key)
         else:
@@ -145,6 +149,9 @@ def cline(server):
     assert rows.pop("API Provider") == "OpenAI Compatible"
     chat(server, rows.pop("Base URL"), rows.pop("Model ID"), rows.pop("API Key"))
     assert not rows, rows
+    commands = block("Cline").split("\n")
+    model, base = re.fullmatch(r"cline auth -p openai -k none -m (\w+) -b (\S+)", commands[0]).groups()
+    chat(server, base, model, KEY)
 
 
 if __name__ == "__main__":
