@@ -26,20 +26,24 @@ static mlx_status_t add_text_prompt(yyjson_val *value, mlx_api_call_t *call) {
 // Numbers in a row are one part, each text is another one.
 static mlx_status_t set_parts(const mlx_place_t *list, mlx_api_prompt_t *prompt) {
   mlx_api_prompt_t *part = NULL;
-  size_t index, max;
+  size_t index, max, capacity = 0, id_capacity = 0;
   yyjson_val *value;
-  MLX_TRY(mlx_alloc(yyjson_arr_size(list->value), sizeof *prompt->parts, &prompt->parts));
   yyjson_arr_foreach(list->value, index, max, value) {
     const mlx_place_t item = mlx_place_item(list, index, value);
-    if (yyjson_is_str(value)) {
-      MLX_TRY(set_text(value, &prompt->parts[prompt->part_count++]));
-      part = NULL;
+    const bool is_text = yyjson_is_str(value);
+    if (!is_text && (!yyjson_is_uint(value) || yyjson_get_uint(value) > INT32_MAX))
+      return mlx_field_error(&item, MLX_INVALID_INPUT, "expected a token id or a string");
+    if (is_text || !part || part->text) {
+      MLX_TRY(mlx_reserve(prompt->part_count + 1, sizeof *prompt->parts, &capacity, &prompt->parts));
+      part = &prompt->parts[prompt->part_count++];
+      *part = (mlx_api_prompt_t){0};
+      id_capacity = 0;
+    }
+    if (is_text) {
+      MLX_TRY(set_text(value, part));
       continue;
     }
-    if (!yyjson_is_uint(value) || yyjson_get_uint(value) > INT32_MAX)
-      return mlx_field_error(&item, MLX_INVALID_INPUT, "expected a token id or a string");
-    if (!part) part = &prompt->parts[prompt->part_count++];
-    MLX_TRY(mlx_resize(part->id_count + 1, sizeof *part->ids, &part->ids));
+    MLX_TRY(mlx_reserve(part->id_count + 1, sizeof *part->ids, &id_capacity, &part->ids));
     part->ids[part->id_count++] = (int32_t)yyjson_get_uint(value);
   }
   return NULL;
@@ -59,11 +63,11 @@ static mlx_status_t set_ids(const mlx_place_t *list, mlx_api_prompt_t *prompt) {
   return NULL;
 }
 
-static bool has_text(yyjson_val *list) {
+static bool has(yyjson_val *list, bool (*is_wanted)(yyjson_val *)) {
   size_t index, max;
   yyjson_val *value;
   yyjson_arr_foreach(list, index, max, value) {
-    if (yyjson_is_str(value)) return true;
+    if (is_wanted(value)) return true;
   }
   return false;
 }
@@ -74,22 +78,13 @@ static mlx_status_t add_id_prompt(const mlx_place_t *list, mlx_api_call_t *call)
   if (!yyjson_arr_size(list->value))
     return mlx_field_error(list, MLX_INVALID_INPUT, "expected at least one token id");
   MLX_TRY(add_prompt(call, &prompt));
-  return has_text(list->value) ? set_parts(list, prompt) : set_ids(list, prompt);
+  return has(list->value, yyjson_is_str) ? set_parts(list, prompt) : set_ids(list, prompt);
 }
 
 // The text of llama.cpp's {"prompt_string": TEXT}; NULL if |place| is something else.
 static yyjson_val *prompt_string(const mlx_place_t *place) {
   yyjson_val *text = mlx_json_find(place->value, "prompt_string");
   return yyjson_is_str(text) && !mlx_json_find(place->value, "multimodal_data") ? text : NULL;
-}
-
-static bool has_number(yyjson_val *list) {
-  size_t index, max;
-  yyjson_val *value;
-  yyjson_arr_foreach(list, index, max, value) {
-    if (yyjson_is_num(value)) return true;
-  }
-  return false;
 }
 
 mlx_status_t mlx_prompt_fields_read(const mlx_place_t *place, mlx_api_call_t *call) {
@@ -100,7 +95,7 @@ mlx_status_t mlx_prompt_fields_read(const mlx_place_t *place, mlx_api_call_t *ca
   if (!yyjson_is_arr(place->value)) return mlx_field_expected(place, "a string or a list");
   const size_t count = yyjson_arr_size(place->value);
   if (!count) return mlx_field_error(place, MLX_INVALID_INPUT, "expected at least one prompt");
-  if (has_number(place->value)) return add_id_prompt(place, call);
+  if (has(place->value, yyjson_is_num)) return add_id_prompt(place, call);
   if (count > MLX_MAX_PROMPTS)
     return mlx_field_error(place, MLX_INVALID_INPUT, "more than %d prompts", MLX_MAX_PROMPTS);
   yyjson_arr_foreach(place->value, index, max, value) {

@@ -181,7 +181,8 @@ static mlx_status_t tokenize(const mlx_job_t *job, const mlx_api_call_t *call, b
 }
 
 static mlx_status_t join_parts(const mlx_job_t *job, const mlx_api_call_t *call, mlx_api_prompt_t *p) {
-  for (size_t i = 0; i < p->part_count; ++i) {
+  const size_t limit = limit_of(job, call);  // a longer prompt is refused: the rest is not tokenized
+  for (size_t i = 0; i < p->part_count && p->id_count <= limit; ++i) {
     mlx_api_prompt_t *part = &p->parts[i];
     if (!part->ids) MLX_TRY(tokenize(job, call, i == 0, part));
     MLX_TRY(mlx_resize(p->id_count + part->id_count, sizeof *p->ids, &p->ids));
