@@ -40,6 +40,7 @@ struct mlx_text_endpoint {
   // also of a model that is not loaded.
   mlx_status_t (*run)(text_job_t *t, const mlx_engine_t *engine, mlx_text_t *out);
   void (*describe)(const subject_t *subject, mlx_text_t *out);
+  const char *object;  // of run_input_tokens: the member "object" of the response; NULL: it has none
 };
 
 // ----------------------------------------------------------------------------------------------------------
@@ -218,7 +219,7 @@ static mlx_status_t run_input_tokens(text_job_t *t, const mlx_engine_t *engine, 
   size_t count;
   MLX_TRY(count_tokens(t, engine, &count));
   mlx_json_begin_object(&json, NULL, MLX_JSON_ONE_LINE);
-  if (t->endpoint->api == &mlx_api_responses) mlx_json_put_text(&json, "object", "response.input_tokens");
+  if (t->endpoint->object) mlx_json_put_text(&json, "object", t->endpoint->object);
   mlx_json_put_int(&json, "input_tokens", (int64_t)count);
   mlx_json_end(&json);
   return NULL;
@@ -422,8 +423,8 @@ const mlx_text_endpoint_t mlx_text_detokenize = {&mlx_api_chat, .parse = parse_d
                                                  .run = run_detokenize};
 const mlx_text_endpoint_t mlx_text_template = {&mlx_api_chat, .parse = parse_chat, .run = run_template};
 const mlx_text_endpoint_t mlx_text_count = {&mlx_api_messages, .parse = parse_count, .run = run_count};
-const mlx_text_endpoint_t mlx_text_input_tokens = {&mlx_api_responses, .parse = parse_chat,
-                                                   .run = run_input_tokens};
+const mlx_text_endpoint_t mlx_text_input_tokens = {
+    &mlx_api_responses, .parse = parse_chat, .run = run_input_tokens, .object = "response.input_tokens"};
 const mlx_text_endpoint_t mlx_text_chat_tokens = {&mlx_api_chat, .parse = parse_chat,
                                                   .run = run_input_tokens};
 const mlx_text_endpoint_t mlx_text_props = {&mlx_api_chat, .describe = write_props};
