@@ -127,8 +127,8 @@ typedef struct mlx_manifest_embedding {
   char similarity[12];  // how vectors are compared: "cosine", "dot", "euclidean", "manhattan"; empty: cosine
 } mlx_manifest_embedding_t;
 
-// The prompt |name|, else of "query" and "document" the one that stands for it ("passage", "corpus"). NULL if
-// there is none.
+// The prompt |name|; NULL if there is none. Without a prompt "document", the one named "passage" or "corpus"
+// stands for it.
 const char *mlx_manifest_prompt(const mlx_manifest_embedding_t *embedding, const char *name);
 
 typedef struct mlx_manifest {

@@ -36,8 +36,10 @@ bool mlx_job_kv_bytes(const mlx_compile_job_t *job, int64_t positions, size_t *o
     const mlx_attention_t *a = &node->attention;
     if (!mlx_node_stores_kv(node)) continue;
     const size_t head = (size_t)mlx_module_kv_head_bytes(&job->module, a->head_dim);
-    if (!mlx_mul((size_t)(mlx_attention_kv_parts(a) * a->kv_heads), head, &layer) ||
-        !mlx_add(shares ? 0 : bytes, shares && bytes > layer ? bytes : layer, &bytes))
+    if (!mlx_mul((size_t)(mlx_attention_kv_parts(a) * a->kv_heads), head, &layer)) return false;
+    if (shares)
+      bytes = layer > bytes ? layer : bytes;
+    else if (!mlx_add(bytes, layer, &bytes))
       return false;
   }
   return mlx_mul(bytes, (size_t)positions, out_bytes);

@@ -40,9 +40,9 @@ void mlx_answer_writer_clear(mlx_answer_writer_t *writer);
 // New text of a choice. Returns false if the writer has failed: the task should end.
 bool mlx_answer_writer_add(mlx_answer_writer_t *writer, size_t choice, const char *text, size_t length,
                            const mlx_generation_t *generation);
-// True if the client wants to know how much of the choice's prompt is read.
+// True if the request has return_progress, and this choice is the one that reports it for its prompt.
 bool mlx_answer_writer_shows_progress(const mlx_answer_writer_t *writer, size_t choice);
-// So much of the prompt of a choice is read.
+// Adds an event that says that |done| of |total| tokens of the choice's prompt have been read.
 void mlx_answer_writer_progress(mlx_answer_writer_t *writer, size_t choice, size_t done, size_t total);
 // The end of a choice that did not fail.
 void mlx_answer_writer_finish(mlx_answer_writer_t *writer, size_t choice, const mlx_generation_t *generation);
