@@ -31,7 +31,7 @@ static mlx_status_t check_signature(mlx_bundle_t *bundle) {
                                   signature_path = mlx_bundle_display_path(bundle, MLX_BUNDLE_SIGNATURE);
   const char *text = mlx_bundle_manifest_text(bundle, &length);
   const mlx_signed_data_t data = {
-      .name = manifest_path.text, .bytes = text, .length = length, .is_manifest = true};
+      .name = manifest_path.text, .bytes = text, .length = length, .domain = MLX_DOMAIN_BUNDLE};
   mlx_status_t status = mlx_trust_check(&data, signature_path.text, signature, signature_length, &signer);
   mlx_free(signature);
   return status;

@@ -66,6 +66,10 @@ static void put_variant(mlx_json_writer_t *json, const mlx_variant_t *variant) {
   if (variant->recurrent_bytes) mlx_json_put_int(json, "recurrent_bytes", variant->recurrent_bytes);
   mlx_json_put_int(json, "kv_row", variant->kv_row);
   mlx_json_put_int(json, "hidden", variant->hidden);
+  if (variant->route_used) {
+    mlx_json_put_int(json, "route_layers", variant->route_layers);
+    mlx_json_put_int(json, "route_used", variant->route_used);
+  }
   put_names(json, "kernels", (const char(*)[16])variant->kernels, variant->kernel_count);
   mlx_json_put_text(json, "kernels_digest", variant->kernels_digest);
   put_ops(json, variant);
@@ -406,6 +410,11 @@ static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx
   MLX_TRY(read_bytes(json, object, "window_page_bytes", &variant->window_page_bytes));
   MLX_TRY(read_bytes(json, object, "recurrent_bytes", &variant->recurrent_bytes));
   MLX_TRY(read_pool(json, object, variant));
+  MLX_TRY(read_bytes(json, object, "route_layers", &variant->route_layers));
+  MLX_TRY(read_bytes(json, object, "route_used", &variant->route_used));
+  if (variant->route_used &&
+      (!variant->route_layers || variant->route_layers > MLX_MAX_ROUTES / variant->route_used))
+    return mlx_json_error(json, "route_layers", "is 0 or too large for route_used");
   ++m->variant_count;
   return NULL;
 }
@@ -511,8 +520,8 @@ static mlx_status_t read_format(const mlx_json_t *json, mlx_manifest_t *m) {
 // A prompt may have line breaks. It is not printed; names are.
 static mlx_status_t add_prompt(const mlx_json_t *json, const char *name, const char *text,
                                mlx_manifest_embedding_t *e) {
-  mlx_manifest_prompt_t *prompt = &e->prompts[e->prompt_count];
-  if (e->prompt_count == MLX_MANIFEST_PROMPTS) return mlx_json_error(json, "prompts", "has too many prompts");
+  mlx_named_prompt_t *prompt = &e->prompts[e->prompt_count];
+  if (e->prompt_count == MLX_MODEL_PROMPTS) return mlx_json_error(json, "prompts", "has too many prompts");
   if (!text || strlen(text) >= sizeof prompt->text || strlen(name) >= sizeof prompt->name)
     return mlx_json_error(json, "prompts", "has a prompt that is too long, or not a string");
   snprintf(prompt->name, sizeof prompt->name, "%s", name);
@@ -521,17 +530,10 @@ static mlx_status_t add_prompt(const mlx_json_t *json, const char *name, const c
   return NULL;
 }
 
-// Older manifests have two prompts.
 static mlx_status_t read_prompts(const mlx_json_t *json, yyjson_val *object, mlx_manifest_embedding_t *e) {
-  static const char *const old_names[] = {"query", "document"};
   yyjson_val *name, *text, *prompts = mlx_json_find(object, "prompts");
   size_t index, count;
-  for (size_t i = 0; i < 2 && !prompts; ++i) {
-    const char *value;
-    MLX_TRY(mlx_json_string(json, object, old_names[i], &value));
-    if (*value) MLX_TRY(add_prompt(json, old_names[i], value, e));
-  }
-  if (prompts && !yyjson_is_obj(prompts)) return mlx_json_error(json, "prompts", "is not an object");
+  if (!yyjson_is_obj(prompts)) return mlx_json_error(json, "prompts", "is not an object");
   yyjson_obj_foreach(prompts, index, count, name, text) {
     MLX_TRY(add_prompt(json, yyjson_get_str(name), yyjson_get_str(text), e));
   }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/digest.h"
+#include "base/prompt.h"
 #include "base/status.h"
 #include "kernels/step.h"
 
@@ -30,6 +31,7 @@
 #define MLX_MAX_STEP 65536  // largest N of a step_N function
 #define MLX_MAX_BUCKETS 8
 #define MLX_MAX_EOS 16
+#define MLX_MAX_ROUTES 16384  // layers times experts of a token
 #define MLX_MAX_KERNELS 16
 #define MLX_MAX_FORMATS 16
 #define MLX_MAX_OPS 48
@@ -86,6 +88,9 @@ typedef struct mlx_variant {
   int64_t recurrent_bytes;    // the recurrent state of one sequence; 0: the network has no recurrent layer
   int64_t kv_row;             // innermost dimension of the KV pool, whose dtype is |kv|; 0: a vector of i32
   int64_t hidden;             // hidden size
+  // A step can report the experts of each token (kernels/step.h): |route_used| in each of |route_layers|
+  // layers; 0: it cannot.
+  int64_t route_layers, route_used;
   char kernels[MLX_MAX_KERNELS][16];  // linked kernels: "decode", "linear"; other ops use the generic path
   size_t kernel_count;
   char kernels_digest[MLX_DIGEST_HEX];  // over the kernels' sources and definitions, or their objects; empty
@@ -103,15 +108,6 @@ typedef struct mlx_variant {
                         // layer that sees the most. Without window pages, in all layers. 0: a layer sees all
 } mlx_variant_t;
 
-#define MLX_MAX_PROMPT 1024     // bytes of a prompt, with its NUL
-#define MLX_MAX_PROMPT_NAME 64  // bytes of its name, with its NUL
-#define MLX_MANIFEST_PROMPTS 32
-
-// A text that an embedding model puts before another text.
-typedef struct mlx_manifest_prompt {
-  char name[MLX_MAX_PROMPT_NAME], text[MLX_MAX_PROMPT];  // |text| may be empty
-} mlx_manifest_prompt_t;
-
 // How an embedding model makes vectors of texts.
 typedef struct mlx_manifest_embedding {
   char pooling[8];  // "mean", "cls", "last" or "max"; empty: a decoder without such settings
@@ -121,7 +117,7 @@ typedef struct mlx_manifest_embedding {
   bool sigmoid;     // a score is the sigmoid of what the module computes
   bool typed;       // the second text of a pair has token type 1: IDs after the vocabulary (layout.h)
   bool headless;    // a decoder without an LM head: it generates no tokens either
-  mlx_manifest_prompt_t prompts[MLX_MANIFEST_PROMPTS];
+  mlx_named_prompt_t prompts[MLX_MODEL_PROMPTS];
   size_t prompt_count;
   char default_prompt[MLX_MAX_PROMPT_NAME];  // a name of |prompts|: used if none is chosen; empty: none
   char similarity[12];  // how vectors are compared: "cosine", "dot", "euclidean", "manhattan"; empty: cosine

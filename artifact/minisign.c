@@ -466,20 +466,22 @@ static mlx_status_t verify_comment(const mlx_signature_t *signature, const mlx_p
                           signature->name);
 }
 
-static bool has_domain(const char *comment, size_t length) {
-  const size_t domain = strlen(MLX_DOMAIN_BUNDLE);
-  return length >= domain && !memcmp(comment, MLX_DOMAIN_BUNDLE, domain) &&
-         (length == domain || comment[domain] == '\t' || comment[domain] == ' ');
+static bool has_domain(const char *comment, size_t length, const char *domain) {
+  const size_t end = strlen(domain);
+  return length >= end && !memcmp(comment, domain, end) &&
+         (length == end || comment[end] == '\t' || comment[end] == ' ');
 }
 
 // A plain file may have any domain: minisign does not check it either.
 static mlx_status_t verify_domain(const mlx_signature_t *signature, const mlx_signed_data_t *data) {
-  if (!data->is_manifest || has_domain(signature->comment, signature->comment_length)) return NULL;
+  if (!data->domain || has_domain(signature->comment, signature->comment_length, data->domain)) return NULL;
+  const bool is_bundle = !strcmp(data->domain, MLX_DOMAIN_BUNDLE);
   return mlx_status_hint(
       mlx_error(MLX_INVALID_INPUT,
-                "%s: not the signature of a bundle: its trusted comment does not begin with '%s'",
-                signature->name, MLX_DOMAIN_BUNDLE),
-      "the publisher must sign the bundle itself: mlxcel sign BUNDLE");
+                "%s: not the signature of a %s: its trusted comment does not begin with '%s'",
+                signature->name, is_bundle ? "bundle" : "cache entry", data->domain),
+      is_bundle ? "the publisher must sign the bundle itself: mlxcel sign BUNDLE"
+                : "the publisher must write the entry with mlxcel cache push");
 }
 
 mlx_status_t mlx_signature_verify(const mlx_signature_t *signature, const mlx_public_key_t *key,
@@ -529,12 +531,15 @@ static mlx_status_t make_signature(const mlx_secret_key_t *key, const mlx_signed
 mlx_status_t mlx_signature_make(const mlx_secret_key_t *key, const mlx_signed_data_t *data,
                                 const char *comment, const char *trusted_comment, char **out_text,
                                 size_t *out_length) {
+  static const char *const domains[] = {MLX_DOMAIN_BUNDLE, MLX_DOMAIN_CACHE};
   char *whole;
   *out_text = NULL;
-  if (!data->is_manifest && has_domain(trusted_comment, strlen(trusted_comment)))
-    return mlx_error(MLX_USAGE, "the trusted comment of a plain file must not begin with '%s'",
-                     MLX_DOMAIN_BUNDLE);
-  MLX_TRY(mlx_format(&whole, "%s%s", data->is_manifest ? MLX_DOMAIN_BUNDLE "\t" : "", trusted_comment));
+  for (size_t i = 0; i < 2 && !data->domain; ++i) {
+    if (has_domain(trusted_comment, strlen(trusted_comment), domains[i]))
+      return mlx_error(MLX_USAGE, "the trusted comment of a plain file must not begin with '%s'", domains[i]);
+  }
+  MLX_TRY(mlx_format(&whole, "%s%s%s", data->domain ? data->domain : "", data->domain ? "\t" : "",
+                     trusted_comment));
   mlx_status_t status = make_signature(key, data, comment ? comment : "signature from minisign secret key",
                                        whole, out_text, out_length);
   mlx_free(whole);

@@ -80,10 +80,11 @@ void mlx_secret_text_free(char *text, size_t length);  // zeroes it first; NULL 
 // ----------------------------------------------------------------------------------------------------------
 // Signatures
 
-// The domain of bundle manifests: the first word of the trusted comment, which is signed. So the signature of
-// a plain file is not valid for a manifest with the same bytes. minisign's own comments begin with
-// "timestamp:", whatever the name of the signed file is.
+// Domains: the first word of the trusted comment, which is signed. So the signature of a plain file is not
+// valid for a bundle's manifest or for the record of a remote cache with the same bytes. minisign's own
+// comments begin with "timestamp:", whatever the name of the signed file is.
 #define MLX_DOMAIN_BUNDLE "mlxcel-bundle"
+#define MLX_DOMAIN_CACHE "mlxcel-cache"
 
 // Data to sign or verify: bytes in memory, or the file |name| if |bytes| is NULL. A file is read in pieces.
 // A legacy signature needs the whole file in memory, at most 1 GiB, as in minisign.
@@ -91,7 +92,7 @@ typedef struct mlx_signed_data {
   const char *name;
   const void *bytes;
   size_t length;
-  bool is_manifest;  // of a bundle: its signature must be in MLX_DOMAIN_BUNDLE
+  const char *domain;  // one of the domains above; NULL: a plain file
 } mlx_signed_data_t;
 
 typedef struct mlx_signature {
@@ -112,8 +113,8 @@ mlx_status_t mlx_signature_read(const char *name, const char *text, size_t lengt
 mlx_status_t mlx_signature_verify(const mlx_signature_t *signature, const mlx_public_key_t *key,
                                   const mlx_signed_data_t *data) MLX_MUST_USE;
 // Signs |data| and returns the content of a signature file; release with mlx_free. |comment| and
-// |trusted_comment| are one line each; |comment| may be NULL. For a manifest, the domain and a tab are put
-// before |trusted_comment|; for a plain file, a comment that begins with the domain is MLX_USAGE.
+// |trusted_comment| are one line each; |comment| may be NULL. The domain of |data| and a tab are put
+// before |trusted_comment|; for a plain file, a comment that begins with a domain is MLX_USAGE.
 mlx_status_t mlx_signature_make(const mlx_secret_key_t *key, const mlx_signed_data_t *data,
                                 const char *comment, const char *trusted_comment, char **out_text,
                                 size_t *out_length) MLX_MUST_USE;

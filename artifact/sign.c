@@ -205,7 +205,7 @@ static mlx_status_t open_bundle(const char *path, subject_t *subject) {
   MLX_TRY(mlx_bundle_open(path, &subject->bundle));
   MLX_TRY(mlx_format(&subject->path, "%s/%s", path, MLX_BUNDLE_MANIFEST));
   subject->data.bytes = mlx_bundle_manifest_text(subject->bundle, &subject->data.length);
-  subject->data.is_manifest = true;
+  subject->data.domain = MLX_DOMAIN_BUNDLE;
   return NULL;
 }
 

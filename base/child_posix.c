@@ -17,6 +17,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/leftover.h"
+#include "base/memory.h"
+#include "base/text.h"
 
 // Moves |fd| above the three standard descriptors. If mlxcel was started with a standard descriptor closed,
 // |fd| may have its number, and dup2 onto the same number would leave close-on-exec set.
@@ -47,8 +49,23 @@ static mlx_status_t make_pipe(int out_fds[2]) {
 // ----------------------------------------------------------------------------------------------------------
 // Starting
 
+extern char **environ;
+
+// Our environment with another TMPDIR, which |variable| has. Release with mlx_free. The strings are borrowed.
+static mlx_status_t make_environment(char *variable, char ***out_environment) {
+  size_t count = 0, kept = 0;
+  while (environ[count]) ++count;
+  MLX_TRY(mlx_alloc(count + 2, sizeof **out_environment, out_environment));
+  for (size_t i = 0; i < count; ++i) {
+    if (strncmp(environ[i], "TMPDIR=", 7)) (*out_environment)[kept++] = environ[i];
+  }
+  (*out_environment)[kept] = variable;
+  return NULL;
+}
+
 // Runs in the child between fork and exec: only async-signal-safe calls. Does not return.
-static void become_child(const char *const *argv, int input, int output, int failure_pipe, pid_t parent) {
+static void become_child(const char *const *argv, char **environment, int input, int output, int failure_pipe,
+                         pid_t parent) {
   setpgid(0, 0);
 #ifdef __linux__
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -63,7 +80,7 @@ static void become_child(const char *const *argv, int input, int output, int fai
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, NULL);
   if (dup2(input, 0) == 0 && dup2(output, 1) == 1 && dup2(output, 2) == 2) {
-    execv(argv[0], (char *const *)(uintptr_t)argv);
+    execve(argv[0], (char *const *)(uintptr_t)argv, environment);
   }
   int error = errno;
   ssize_t ignored = write(failure_pipe, &error, sizeof error);
@@ -80,7 +97,8 @@ static void keep_zombies(void) {
 
 // Starts the child with both streams on |output|. The failure pipe closes at a successful exec; otherwise the
 // child writes its errno to it.
-static mlx_status_t start_child(const mlx_process_options_t *options, int output, pid_t *out_pid) {
+static mlx_status_t start_in(const mlx_process_options_t *options, char **environment, int output,
+                             pid_t *out_pid) {
   const char *const *argv = options->argv, *from = options->input_path ? options->input_path : "/dev/null";
   int input = above_standard(open(from, O_RDONLY | O_CLOEXEC));
   if (input < 0) return mlx_io_error("open", from);
@@ -92,7 +110,7 @@ static mlx_status_t start_child(const mlx_process_options_t *options, int output
   }
   keep_zombies();
   pid_t parent = getpid(), pid = fork();
-  if (pid == 0) become_child(argv, input, output, failure[1], parent);
+  if (pid == 0) become_child(argv, environment, input, output, failure[1], parent);
   int error = pid < 0 ? errno : 0;
   close(input);
   close(failure[1]);
@@ -108,6 +126,19 @@ static mlx_status_t start_child(const mlx_process_options_t *options, int output
   *out_pid = pid;
   errno = error;
   return error ? mlx_io_error("run", argv[0]) : NULL;
+}
+
+static mlx_status_t start_child(const mlx_process_options_t *options, int output, pid_t *out_pid) {
+  mlx_text_t variable = {0};
+  char **environment = NULL;
+  if (!options->temporary_folder) return start_in(options, environ, output, out_pid);
+  mlx_text_printf(&variable, "TMPDIR=%s", options->temporary_folder);
+  mlx_status_t status = mlx_text_finish(&variable);
+  if (!status) status = make_environment(variable.data, &environment);
+  if (!status) status = start_in(options, environment, output, out_pid);
+  mlx_free(environment);
+  mlx_text_clear(&variable);
+  return status;
 }
 
 // ----------------------------------------------------------------------------------------------------------

@@ -24,8 +24,10 @@
 #include "base/status.h"
 
 typedef struct mlx_process_options {
-  const char *const *argv;    // ends with NULL; argv[0] is the path of the executable (PATH is not searched)
-  const char *input_path;     // stdin of the child; NULL for no input
+  const char *const *argv;  // ends with NULL; argv[0] is the path of the executable (PATH is not searched)
+  const char *input_path;   // stdin of the child; NULL for no input
+  // TMPDIR of the child; NULL, and always on Windows: as in our environment.
+  const char *temporary_folder;
   const char *log_path;       // run only: file for stdout and stderr; an older file is replaced
   const char *log_head;       // run only: written at the top of the log; may be NULL
   double time_limit_seconds;  // 0 or less: no limit

@@ -7,14 +7,20 @@
 #include <unistd.h>
 
 #include "base/meter.h"
+#include "base/user.h"
 #include "cli/confirm.h"
 #include "cli/parse.h"
+#include "cli/secret_key.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 #include "open/needed.h"
+#include "open/remote_modules.h"
 #include "transfer/transfer.h"
 
+#define MODULES "vmfb"  // kind of cache entry
+
 typedef struct flags {
+  const char *secret_key;
   bool yes, quiet;
 } flags_t;
 
@@ -95,44 +101,97 @@ static mlx_status_t clear(mlx_cache_t *cache, bool yes) {
   return status;
 }
 
+// ----------------------------------------------------------------------------------------------------------
+// Push
+
+typedef struct push {
+  mlx_cache_t *cache;
+  mlx_remote_cache_t *remote;
+  mlx_secret_key_t key;
+  size_t added, present;
+} push_t;
+
+static mlx_status_t push_item(void *user, const mlx_cache_item_t *item) {
+  push_t *push = user;
+  mlx_cache_entry_t entry;
+  bool added;
+  if (strcmp(item->kind, MODULES)) return NULL;
+  MLX_TRY(mlx_cache_find(push->cache, item->kind, item->key, &entry));
+  if (!entry.folder) return NULL;  // damaged
+  mlx_status_t status = mlx_remote_modules_put(push->remote, entry.folder, &push->key, &added);
+  mlx_cache_release(&entry);
+  push->added += !status && added;
+  push->present += !status && !added;
+  return status;
+}
+
+static mlx_status_t push_modules(mlx_cache_t *cache, const flags_t *f) {
+  const char *place = mlx_environment("MLXCEL_REMOTE_CACHE");
+  push_t push = {.cache = cache};
+  if (!place)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "there is no remote cache"),
+                           "set MLXCEL_REMOTE_CACHE to oci://HOST/NAME, https://HOST/PATH or a folder");
+  mlx_status_t status = mlx_cli_secret_key(f->secret_key, &push.key);
+  if (!status) status = mlx_remote_cache_open(place, mlx_terminal_report(), &push.remote);
+  if (!status) status = mlx_cache_list(cache, push_item, &push);
+  mlx_secret_key_clear(&push.key);
+  mlx_remote_cache_close(push.remote);
+  if (!status)
+    mlx_terminal_note("pushed %zu %s to %s; %zu %s there already\n", push.added,
+                      mlx_plural(push.added, "module", "modules"), place, push.present,
+                      mlx_plural(push.present, "was", "were"));
+  return status;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// The verb
+
+static mlx_status_t run_word(mlx_cache_t *cache, const char *word, const flags_t *f) {
+  if (!strcmp(word, "push")) return push_modules(cache, f);
+  if (!strcmp(word, "list")) return list(cache);
+  if (!strcmp(word, "clear")) return clear(cache, f->yes);
+  puts(mlx_cache_folder(cache));
+  return NULL;
+}
+
 static mlx_status_t run(const mlx_command_line_t *line) {
+  static const char *const known[] = {"list", "clear", "path", "push"};
   flags_t f;
   const char *word = NULL;
-  size_t words;
+  size_t words, i = 0;
   bool help;
   MLX_TRY(mlx_command_line_parse(line, &f, &word, 1, &words, &help));
   if (help) return NULL;
   MLX_TRY(mlx_terminal_set_quiet(f.quiet, false));
-  if (!word || (strcmp(word, "list") && strcmp(word, "clear") && strcmp(word, "path")))
-    return mlx_status_hint(mlx_error(MLX_USAGE, "cache expects one of: list, clear, path"),
+  while (word && i < sizeof known / sizeof *known && strcmp(word, known[i]) != 0) ++i;
+  if (!word || i == sizeof known / sizeof *known)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "cache expects one of: list, clear, path, push"),
                            "mlxcel cache list");
   mlx_cache_t *cache;
   MLX_TRY(mlx_cache_open(NULL, &cache));
-  mlx_status_t status = NULL;
-  if (!strcmp(word, "path")) {
-    puts(mlx_cache_folder(cache));
-  } else {
-    status = !strcmp(word, "list") ? list(cache) : clear(cache, f.yes);
-  }
+  mlx_status_t status = run_word(cache, word, &f);
   mlx_cache_close(cache);
   return status;
 }
 
 static const mlx_flag_t flags[] = {
     MLX_YES_FLAG(flags_t, yes),
+    MLX_SECRET_KEY_FLAG(flags_t, secret_key, "--secret-key"),
     MLX_QUIET_FLAG(flags_t, quiet),
     {0},
 };
 
 const mlx_verb_t mlx_verb_cache = {
     .name = "cache",
-    .summary = "list or clear compiled models",
+    .summary = "list, clear or share compiled models",
     .usage =
-        "usage: mlxcel cache list|clear|path [options]\n\n"
+        "usage: mlxcel cache list|clear|path|push [options]\n\n"
         "Lists the compiled modules and prepared weights, removes those that no process uses, or prints "
         "the cache folder. `clear` asks first at a terminal; it keeps pulled models, and weights that a "
         "bundle without weights needs. --yes also removes the weights of such a bundle that is no longer "
-        "where it was compiled. `mlxcel rm NAME` removes one model.\n"
+        "where it was compiled. `mlxcel rm NAME` removes one model. `push` signs the modules and adds them "
+        "to "
+        "the cache at $MLXCEL_REMOTE_CACHE, from which other machines take them.\n"
         "The folder is $MLXCEL_CACHE, else $XDG_CACHE_HOME/mlxcel, else ~/.cache/mlxcel.\n\n"
         "examples:\n"
         "  mlxcel cache list\n"

@@ -13,9 +13,11 @@
 #include "base/text.h"
 #include "cli/open.h"
 #include "cli/parse.h"
+#include "cli/secret_key.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 #include "open/locate.h"
+#include "open/remote_modules.h"
 #include "runtime/rooms.h"
 #include "transfer/hub.h"
 #include "transfer/pull_gguf.h"
@@ -24,7 +26,8 @@
 typedef struct flags {
   const char *out, *target, *emit, *iree_compile, *dtype, *kv, *kernels, *quantize;
   int64_t context, timeout;
-  bool verbose, quiet, single_file, no_weights;
+  const char *secret_key;
+  bool verbose, quiet, single_file, no_weights, publish;
 } flags_t;
 
 // The model's name with |suffix| instead of .gguf, in the working directory. In a hub reference or a short
@@ -80,20 +83,46 @@ static mlx_status_t print_kernels(const mlx_compiled_t *compiled) {
   return NULL;
 }
 
-static mlx_status_t compile_and_write(const char *model, const mlx_compile_options_t *options,
-                                      const char *out, const flags_t *f) {
+// --publish: adds the modules to the remote cache.
+static mlx_status_t publish(const mlx_compiled_t *compiled, mlx_remote_cache_t *remote, const flags_t *f) {
+  mlx_secret_key_t key;
+  mlx_status_t status = mlx_cli_secret_key(f->secret_key, &key);
+  for (size_t i = 0; i < compiled->module_count && !status; ++i) {
+    bool added;
+    status = mlx_remote_modules_put(remote, compiled->modules[i].entry.folder, &key, &added);
+    if (!status)
+      mlx_terminal_note("%s the remote cache\n", added ? "published in" : "there already: the module is in");
+  }
+  mlx_secret_key_clear(&key);
+  return status;
+}
+
+static mlx_status_t write_compiled(const mlx_compiled_t *compiled, const mlx_compile_options_t *options,
+                                   const char *out, const flags_t *f) {
   const mlx_write_options_t write = {
       .single_file = f->single_file, .no_weights = f->no_weights, .report = options->report};
-  mlx_cache_t *cache;
-  mlx_compiled_t compiled;
+  MLX_TRY(options->module_only ? write_vmfb(compiled, out) : mlx_compiled_write(compiled, out, &write));
+  return f->verbose ? print_kernels(compiled) : NULL;
+}
+
+static mlx_status_t compile_and_write(const char *model, mlx_compile_options_t *options, const char *out,
+                                      const flags_t *f) {
+  mlx_cache_t *cache = NULL;
+  mlx_remote_cache_t *remote;
+  mlx_compiled_t compiled = {0};
   if (!options->module_only) MLX_TRY(mlx_compiled_check_path(out));
-  MLX_TRY(mlx_cache_open(NULL, &cache));
-  mlx_status_t status = mlx_compile(model, options, cache, &compiled);
-  if (!status)
-    status = options->module_only ? write_vmfb(&compiled, out) : mlx_compiled_write(&compiled, out, &write);
-  if (!status && f->verbose) status = print_kernels(&compiled);
+  MLX_TRY(mlx_remote_modules_open(options, &remote));
+  mlx_status_t status = NULL;
+  if (f->publish && !remote)
+    status = mlx_status_hint(mlx_error(MLX_USAGE, "--publish needs a remote cache"),
+                             "set MLXCEL_REMOTE_CACHE to oci://HOST/NAME, https://HOST/PATH or a folder");
+  if (!status) status = mlx_cache_open(NULL, &cache);
+  if (!status) status = mlx_compile(model, options, cache, &compiled);
+  if (!status) status = write_compiled(&compiled, options, out, f);
+  if (!status && f->publish) status = publish(&compiled, remote, f);
   mlx_compiled_release(&compiled);
   mlx_cache_close(cache);
+  mlx_remote_cache_close(remote);
   return status;
 }
 
@@ -250,6 +279,8 @@ static const mlx_flag_t flags[] = {
                   "path of iree-compile (default: $MLXCEL_IREE_COMPILE, else the built-in one)"),
     MLX_INT_FLAG(flags_t, timeout, "--timeout", "SECONDS",
                  "time limit of iree-compile (default: 1800)", 1, 1 << 24),
+    MLX_SWITCH_FLAG(flags_t, publish, "--publish", "sign the modules and add them to the cache at $MLXCEL_REMOTE_CACHE"),
+    MLX_SECRET_KEY_FLAG(flags_t, secret_key, "--secret-key"),
     MLX_QUIET_FLAG(flags_t, quiet),
     MLX_VERBOSE_FLAG(flags_t, verbose),
     {0},

@@ -21,12 +21,14 @@ const mlx_variable_t mlx_variables[] = {
     {"MLXCEL_STATE", "state folder: bundles compiled here, chat history (default: $XDG_STATE_HOME/mlxcel, else "
                      "~/.local/state/mlxcel)"},
     {"MLXCEL_IREE_COMPILE", "path of iree-compile (default: the built-in one)"},
+    {"MLXCEL_REMOTE_CACHE", "cache of compiled modules that machines share: oci://HOST/NAME, https://HOST/PATH or a folder"},
+    {"MLXCEL_REMOTE_CACHE_TOKEN", "token that is sent to a remote cache on a web server"},
     {"MLXCEL_COMPILE_TIMEOUT", "time limit of iree-compile in seconds (default: 1800)"},
     {"MLXCEL_NVRTC", "path of the NVRTC library, which compiles CUDA kernels, or of its folder"},
     {"MLXCEL_IMAGES", "folder of compiled CUDA kernels that come with mlxcel (default: ../share/mlxcel/images)"},
     {"MLXCEL_TRUSTED",
      "folder of the trusted public keys (default: trusted, beside the default configuration file)"},
-    {"MLXCEL_PASSWORD", "password of the secret key, for keygen and sign without a terminal"},
+    {"MLXCEL_PASSWORD", "password of the secret key, for keygen, sign, compile --publish and cache push without a terminal"},
     {"HF_ENDPOINT", "address of the hub that models are pulled from (default: the public hub)"},
     {NULL, NULL},
 };

@@ -155,6 +155,7 @@ static const mlx_foreign_t rows[] = {
      .meaning = {MLX_FOREIGN_ERROR, "remove it: a model runs on one GPU; CUDA_VISIBLE_DEVICES selects it", NULL, NULL}, .choose = choose_gpu_count},
     ANSWER("--gpu-memory-utilization", VALUE, "give the most memory for the KV cache in bytes: --memory 8G; without it, memory is taken as needed"),
     MEANS("--max-num-seqs", "--parallel"),
+    IGNORED("-np, --parallel", VALUE, "one prompt is answered; mlxcel batch answers many"),
     IGNORED("-nkvo, --no-kv-offload, --swa-full, --kv-unified, -kvu, --no-op-offload", SWITCH, "the KV cache is on the device of the model"),
     ANSWER("-ot, --override-tensor", VALUE, "remove it: all weights are on one device"),
     ANSWER("-cmoe, --cpu-moe", SWITCH, "remove it: all weights are on one device"),

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "base/unfinished.h"
 
@@ -12,7 +13,16 @@ static bool watching;
 static void end_process(int number) {
   mlx_unfinished_unlink();  // NOLINT(bugprone-signal-handler): it only calls getpid and unlink
   signal(number, SIG_DFL);
+#ifndef _WIN32
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, number);
+  sigprocmask(SIG_UNBLOCK, &set, NULL);
   raise(number);
+  _exit(128 + number);  // the kernel keeps the default action from process 1, the first one of a container
+#else
+  raise(number);
+#endif
 }
 
 void mlx_interrupt_clean_up(void) {

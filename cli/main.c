@@ -14,19 +14,15 @@
 #include "line/tty.h"
 
 static const mlx_verb_t *const verbs[] = {
-    &mlx_verb_run,        &mlx_verb_serve,
-    &mlx_verb_launch,     &mlx_verb_compile,
-    &mlx_verb_embed,      &mlx_verb_rerank,
-    &mlx_verb_bench,      &mlx_verb_eval,
-    &mlx_verb_show,       &mlx_verb_list,
-    &mlx_verb_rm,         &mlx_verb_tokenize,
-    &mlx_verb_detokenize, &mlx_verb_template,
-    &mlx_verb_pull,       &mlx_verb_push,
-    &mlx_verb_keygen,     &mlx_verb_sign,
-    &mlx_verb_verify,     &mlx_verb_trust,
-    &mlx_verb_cache,      &mlx_verb_doctor,
-    &mlx_verb_config,     &mlx_verb_completion,
-    &mlx_verb_man,        NULL,
+    &mlx_verb_run,        &mlx_verb_serve,      &mlx_verb_batch,
+    &mlx_verb_launch,     &mlx_verb_compile,    &mlx_verb_embed,
+    &mlx_verb_rerank,     &mlx_verb_bench,      &mlx_verb_eval,
+    &mlx_verb_show,       &mlx_verb_list,       &mlx_verb_rm,
+    &mlx_verb_tokenize,   &mlx_verb_detokenize, &mlx_verb_template,
+    &mlx_verb_pull,       &mlx_verb_push,       &mlx_verb_keygen,
+    &mlx_verb_sign,       &mlx_verb_verify,     &mlx_verb_trust,
+    &mlx_verb_cache,      &mlx_verb_doctor,     &mlx_verb_config,
+    &mlx_verb_completion, &mlx_verb_man,        NULL,
 };
 
 // Output that its reader closed and Ctrl-C have one code.

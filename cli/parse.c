@@ -77,18 +77,6 @@ static mlx_status_t add_prefix(const char *prefix, const char **inout_value) {
   return mlx_config_keep(joined);
 }
 
-// Sets the own flag that |name| means. A verb without --model takes the model as a word.
-static mlx_status_t set_own(parser_t *parser, const mlx_foreign_meaning_t *meaning, const char *name,
-                            const char *value) {
-  const mlx_flag_t *flags = parser->line->verb->flags, *flag = mlx_flags_find(flags, meaning->text);
-  if (meaning->value) value = meaning->value;
-  if (meaning->prefix) MLX_TRY(add_prefix(meaning->prefix, &value));
-  if (!flag && !strcmp(meaning->text, "--model")) return read_word(parser, value);
-  if (!flag) return mlx_flags_unknown(flags, mlx_common_flags, name);
-  parser->origins[flag - flags].kind = MLX_FROM_COMMAND_LINE;
-  return mlx_flag_set(flag, parser->options, name, value ? value : "true");
-}
-
 static void add_note(parser_t *parser, const char *name, const char *text) {
   for (size_t i = 0; i < parser->note_count; ++i) {
     if (parser->notes[i].text == text) return;
@@ -97,6 +85,28 @@ static void add_note(parser_t *parser, const char *name, const char *text) {
   note_t *note = &parser->notes[parser->note_count++];
   snprintf(note->name, sizeof note->name, "%s", name);
   note->text = text;
+}
+
+// A verb without the own flag that |name| means: --model is a word then, and an option that this verb ignores
+// is ignored by this name too.
+static mlx_status_t set_without_flag(parser_t *parser, const char *own, const char *name, const char *value) {
+  if (!strcmp(own, "--model")) return read_word(parser, value);
+  const mlx_foreign_t *row = mlx_foreign_find(own);
+  if (!row || row->meaning.kind != MLX_FOREIGN_IGNORED)
+    return mlx_flags_unknown(parser->line->verb->flags, mlx_common_flags, name);
+  add_note(parser, name, row->meaning.text);
+  return NULL;
+}
+
+// Sets the own flag that |name| means.
+static mlx_status_t set_own(parser_t *parser, const mlx_foreign_meaning_t *meaning, const char *name,
+                            const char *value) {
+  const mlx_flag_t *flags = parser->line->verb->flags, *flag = mlx_flags_find(flags, meaning->text);
+  if (meaning->value) value = meaning->value;
+  if (meaning->prefix) MLX_TRY(add_prefix(meaning->prefix, &value));
+  if (!flag) return set_without_flag(parser, meaning->text, name, value);
+  parser->origins[flag - flags].kind = MLX_FROM_COMMAND_LINE;
+  return mlx_flag_set(flag, parser->options, name, value ? value : "true");
 }
 
 // A flag of another program matters to verbs that open a model; -m to all that take a word.

@@ -9,7 +9,6 @@
 #include "base/json_writer.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "cli/batch.h"
 #include "cli/chat.h"
 #include "cli/chat_input.h"
 #include "cli/config_file.h"
@@ -27,25 +26,23 @@
 #include "runtime/mlxcel.h"
 
 #define MAX_PROMPT (64u << 20)  // bytes
-#define MAX_PARALLEL 1024
-#define STDIN_WAIT 200  // milliseconds
+#define STDIN_WAIT 200          // milliseconds
 
 typedef struct flags {
   mlx_open_flags_t open;
   const char *prompt, *prompt_file, *system, *tools_file, *chat_template, *variables;
   mlx_flag_list_t stops;
-  int64_t count, parallel;
+  int64_t count;
   bool raw, no_special, escape, no_escape, json, ignore_eos, quiet;
   mlx_sampling_flags_t sampling;
   // Not flags: set before the model is opened.
   char *path;  // owned: of the model
   mlx_chat_options_t render;
-  char *tools;            // owned: contents of tools_file
-  mlx_cli_batch_t batch;  // owned: contents of prompt_file, if that is a file of prompts
-  bool chat;              // prompts are user messages: the model has a chat template and --raw is not given
-  bool interactive;       // no prompt was given and stdin is a terminal
-  bool piped;             // no prompt was given and stdin is not a terminal
-  bool with_stdin;        // the prompt is a word: the text of a pipe comes before it
+  char *tools;       // owned: contents of tools_file
+  bool chat;         // the prompt is a user message: the model has a chat template and --raw is not given
+  bool interactive;  // no prompt was given and stdin is a terminal
+  bool piped;        // no prompt was given and stdin is not a terminal
+  bool with_stdin;   // the prompt is a word: the text of a pipe comes before it
 } flags_t;
 
 typedef struct prompt {
@@ -85,19 +82,11 @@ static mlx_status_t check_stops(const flags_t *f) {
   return NULL;
 }
 
-// Reads a file of prompts, and checks the options that depend on it.
-static mlx_status_t read_batch(flags_t *f) {
-  if (!mlx_cli_batch_is_file(f->prompt_file)) return NULL;
-  MLX_TRY(mlx_cli_batch_read(f->prompt_file, &f->batch));
-  const int64_t count = (int64_t)f->batch.prompts.count;
-  f->open.engine.sequences = f->parallel                      ? f->parallel
-                             : count < MLX_CLI_BATCH_PARALLEL ? count
-                                                              : MLX_CLI_BATCH_PARALLEL;
-  if (f->raw && mlx_cli_batch_has_messages(&f->batch))
-    return mlx_status_hint(
-        mlx_error(MLX_USAGE, "%s: a line has 'messages', which need the chat template", f->prompt_file),
-        "remove --raw");
-  return NULL;
+// A file of requests is not a prompt.
+static mlx_status_t check_prompt_file(const flags_t *f) {
+  if (!f->prompt_file || !mlx_ends_with_nocase(f->prompt_file, ".jsonl")) return NULL;
+  return mlx_status_hint(mlx_error(MLX_USAGE, "'%s' is a file of requests, not a prompt", f->prompt_file),
+                         "mlxcel batch '%s' -o OUT.jsonl -m '%s'", f->prompt_file, f->open.model);
 }
 
 // The words after the model, joined with spaces as Ollama does. Without words, *inout_prompt is unchanged.
@@ -226,7 +215,7 @@ static mlx_status_t base_model_error(const char *model) {
 // Locates the model and reads its chat template and the tools, before anything slow. Without --raw, a prompt
 // is a chat message if the model has a chat template, else text to complete.
 static mlx_status_t prepare_chat(flags_t *f, mlx_chat_t **out_chat) {
-  const bool needs_template = f->interactive || chat_option(f) || mlx_cli_batch_has_messages(&f->batch);
+  const bool needs_template = f->interactive || chat_option(f);
   mlx_chat_options_initialize(&f->render);
   MLX_TRY(mlx_locate(f->open.model, f->open.engine.report, &f->path));
   if (f->raw) return NULL;
@@ -405,31 +394,6 @@ static mlx_status_t chat_at_terminal(mlx_engine_t *engine, const flags_t *f, con
   return mlx_cli_chat(&setup);
 }
 
-// Prompts are rendered before the model is opened, so that a template's error comes first.
-static mlx_status_t generate_batch(flags_t *f) {
-  mlx_chat_t *chat = NULL;
-  mlx_engine_t *engine = NULL;
-  mlx_open_times_t times;
-  mlx_generate_options_t options;
-  mlx_status_t status = prepare_chat(f, &chat);
-  if (!status) status = check_chat_input(f);
-  if (!status && chat && !f->no_special)
-    status = mlx_cli_batch_render(&f->batch, chat, &f->render, f->system);
-  if (!status) status = mlx_open_located(f->path, &f->open.engine, &engine, &times);
-  f->render.plain = f->no_special ? engine : NULL;
-  if (!status && chat && f->no_special) status = mlx_cli_batch_render(&f->batch, chat, &f->render, f->system);
-  if (!status) {
-    const mlx_engine_info_t info = mlx_engine_info(engine);
-    mlx_cli_print_device(&info, f->open.engine.verbose);
-    fill_options(f, &options);
-    options.on_prompt = NULL;  // many prompts are read at once
-    status = mlx_cli_batch_generate(&f->batch, engine, &options, f->no_special, f->json);
-  }
-  mlx_engine_close(engine);
-  mlx_chat_free(chat);
-  return status;
-}
-
 static mlx_status_t open_and_generate(flags_t *f) {
   prompt_t prompt = {0};
   mlx_chat_t *chat = NULL;
@@ -471,10 +435,9 @@ static mlx_status_t run_flags(void *options, const char **words, size_t word_cou
     return mlx_status_hint(mlx_error(MLX_USAGE, "--logprobs needs --json"), "add --json");
   MLX_TRY(mlx_open_flags_read(&f->open));
   MLX_TRY(choose_input(f, words, word_count));
+  MLX_TRY(check_prompt_file(f));
   mlx_status_t status = mlx_sampling_flags_read(&f->sampling);
-  if (!status) status = read_batch(f);
-  if (!status) status = f->batch.prompts.count ? generate_batch(f) : open_and_generate(f);
-  mlx_cli_batch_clear(&f->batch);
+  if (!status) status = open_and_generate(f);
   mlx_free(f->path);
   mlx_free(f->tools);
   mlx_sampling_flags_clear(&f->sampling);
@@ -490,7 +453,7 @@ static mlx_status_t run(const mlx_command_line_t *line) {
 static const mlx_flag_t flags[] = {
     MLX_MODEL_FLAG(flags_t, open.model),
     MLX_ESCAPED_TEXT_FLAG(flags_t, prompt, "-p, --prompt", "TEXT", "the prompt, with escapes such as \\n; -: read stdin"),
-    MLX_FILE_FLAG(flags_t, prompt_file, "read the prompt from a file or stdin (-); FILE.jsonl: many"),
+    MLX_FILE_FLAG(flags_t, prompt_file, "read the prompt from a file or stdin (-)"),
     MLX_SWITCH_FLAG(flags_t, raw, "--raw", "complete the prompt as text, without the chat template"),
     MLX_INT_FLAG(flags_t, count, "-n, --n-predict", "N",
                  "generate at most N tokens (default: -1: until the model stops)", -1, 1 << 24),
@@ -498,11 +461,8 @@ static const mlx_flag_t flags[] = {
                      "context length in tokens (default: up to 8192; 0: the model's)", 0, 1 << 30),
     MLX_OPEN_FLAGS(flags_t, open),
     MLX_SAMPLING_FLAGS(flags_t, sampling),
-    MLX_COLLAPSED_GROUP("chat, batch and device"),
+    MLX_COLLAPSED_GROUP("chat and device"),
     MLX_ESCAPED_LIST_FLAG(flags_t, stops, "--stop", "TEXT", "stop before this text, with escapes such as \\n; may be repeated"),
-    MLX_INT_FLAG(flags_t, parallel, "-np, --parallel", "N",
-                 "-f FILE.jsonl: sequences at the same time (default: one per prompt, up to 64)",
-                 1, MAX_PARALLEL),
     MLX_ESCAPABLE_TEXT_FLAG(flags_t, system, "-sys, --system-prompt", "TEXT", "system message of a chat"),
     MLX_SWITCH_FLAG(flags_t, escape, "-e, --escape",
                     "replace escapes such as \\n also in PROMPT, stdin, -f and -sys (default: kept)"),

@@ -8,15 +8,14 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/unfinished.h"
 #include "cli/open.h"
 #include "cli/parse.h"
+#include "cli/served.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 #include "open/locate.h"
-#include "server/core/models.h"
 #include "server/core/server.h"
-#include "transfer/hub.h"
-#include "transfer/pull_oci.h"
 
 #define MAX_WORDS 64
 #define MAX_KEYS 1024
@@ -25,14 +24,14 @@
 
 typedef struct flags {
   mlx_open_flags_t open;
-  mlx_flag_list_t models, aliases, keys;
+  mlx_flag_list_t models, names, aliases, keys;
   const char *folder, *host, *key_file, *certificate, *private_key, *cors, *allowed_hosts, *unix_path, *log,
-      *model_memory;
+      *model_memory, *address_file;
   const char *chat_template, *reasoning, *allow_pull;
   mlx_sampling_t sampling;
   int64_t port, queue, work, connections, address_connections;
   double drain, stall, idle, keep, prefill_share;
-  bool no_page, no_special, strict, allow_copy, allow_delete, quiet;
+  bool no_page, no_special, sleep_mode, strict, allow_copy, allow_delete, quiet;
   // Not flags.
   const char *words[MAX_WORDS];
   size_t word_count;
@@ -40,6 +39,7 @@ typedef struct flags {
   size_t key_count;
   char *key_text;        // owned: contents of key_file
   uint64_t model_bytes;  // --model-memory; 0: the default
+  int listening_port;    // 0: a Unix socket
   bool stored;           // no model was given: serve the stored ones
 } flags_t;
 
@@ -89,6 +89,12 @@ static mlx_status_t check_options(flags_t *f) {
   if (!f->certificate != !f->private_key)
     return mlx_status_hint(mlx_error(MLX_USAGE, "--ssl-cert and --ssl-key belong together"), "give both");
   f->stored = !f->word_count && !f->models.count && !f->folder;
+  if (f->names.count && (f->word_count + f->models.count != 1 || f->folder))
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--served-model-name needs exactly one model"),
+                           "give names of several models with --alias NAME=MODEL");
+  for (size_t i = 0; i < f->names.count; ++i) {
+    if (!*f->names.items[i]) return mlx_error(MLX_USAGE, "option --served-model-name expects a name");
+  }
   MLX_TRY(read_keys(f));
   MLX_TRY(mlx_sampling_check(&f->sampling));
   if (f->reasoning) MLX_TRY(mlx_request_defaults_check(f->reasoning));
@@ -123,34 +129,11 @@ static mlx_status_t add_alias(mlx_server_t *server, const char *text) {
   return status;
 }
 
-// The name that clients use. NULL: made from the path. A short name or a stored model keeps its name; a hub
-// or registry reference is shortened as a path is.
-static mlx_status_t choose_name(const char *model, const char *path, char **out_name) {
-  *out_name = NULL;
-  if (!strcmp(model, path) || !strncmp(model, "http", 4)) return NULL;
-  if (mlx_is_hub_ref(model) || mlx_is_oci_ref(model)) return mlx_models_default_name(model, out_name);
-  return mlx_copy_text(model, strlen(model), out_name);
-}
-
-// Pulls a model that is not here yet. A wrong name is an error at the start, not at the first request.
-static mlx_status_t add_model(mlx_server_t *server, const char *model) {
-  char *path, *name = NULL;
-  MLX_TRY(mlx_locate(model, mlx_terminal_report(), &path));
-  mlx_status_t status =
-      mlx_is_file(path) || mlx_is_dir(path) ? NULL : mlx_error(MLX_NOT_FOUND, "there is no model '%s'", path);
-  if (!status) status = choose_name(model, path, &name);
-  if (!status) status = mlx_server_add(server, path, name);
-  if (!status && strcmp(model, path) &&
-      (!name || strcmp(model, name)))  // requests may use the given text too
-    status = mlx_server_alias(server, model, path);
-  mlx_free(name);
-  mlx_free(path);
-  return status;
-}
-
 static mlx_status_t add_models(mlx_server_t *server, const flags_t *f) {
-  for (size_t i = 0; i < f->word_count; ++i) MLX_TRY(add_model(server, f->words[i]));
-  for (size_t i = 0; i < f->models.count; ++i) MLX_TRY(add_model(server, f->models.items[i]));
+  const char *given = f->names.count ? f->names.items[0] : NULL;
+  for (size_t i = 0; i < f->word_count; ++i) MLX_TRY(mlx_cli_add_served(server, f->words[i], given));
+  for (size_t i = 0; i < f->models.count; ++i) MLX_TRY(mlx_cli_add_served(server, f->models.items[i], given));
+  for (size_t i = 1; i < f->names.count; ++i) MLX_TRY(mlx_server_alias(server, f->names.items[i], given));
   if (f->folder) MLX_TRY(mlx_server_add_folder(server, f->folder));
   if (f->stored) MLX_TRY(mlx_server_scan(server));
   for (size_t i = 0; i < f->aliases.count; ++i) MLX_TRY(add_alias(server, f->aliases.items[i]));
@@ -160,23 +143,50 @@ static mlx_status_t add_models(mlx_server_t *server, const flags_t *f) {
 // ----------------------------------------------------------------------------------------------------------
 // Serving
 
-// The line on stdout that says that the server is ready.
-static mlx_status_t print_ready(const mlx_server_t *server, const flags_t *f, int port) {
+static void put_address(const flags_t *f, mlx_text_t *out) {
   const bool v6 = strchr(f->host, ':') && f->host[0] != '[';
-  const size_t count = mlx_server_model_count(server);
   if (f->unix_path)
-    printf("listening on unix:%s", f->unix_path);
+    mlx_text_printf(out, "unix:%s", f->unix_path);
   else
-    printf("listening on %s://%s%s%s:%d", f->certificate ? "https" : "http", v6 ? "[" : "", f->host,
-           v6 ? "]" : "", port);
+    mlx_text_printf(out, "%s://%s%s%s:%d", f->certificate ? "https" : "http", v6 ? "[" : "", f->host,
+                    v6 ? "]" : "", f->listening_port);
+}
+
+static mlx_status_t write_address(const flags_t *f) {
+  mlx_text_t address = {0};
+  put_address(f, &address);
+  mlx_text_puts(&address, "\n");
+  mlx_status_t status = mlx_text_finish(&address);
+  if (!status) status = mlx_write_file(f->address_file, address.data, address.length);
+  mlx_text_clear(&address);
+  return status;
+}
+
+// The line on stdout that says that the server is ready.
+static mlx_status_t print_ready(void *user, mlx_server_t *server) {
+  const flags_t *f = user;
+  mlx_text_t address = {0};
+  const size_t count = mlx_server_model_count(server);
+  put_address(f, &address);
+  mlx_status_t status = mlx_text_finish(&address);
+  if (!status) printf("listening on %s", address.data);
+  mlx_text_clear(&address);
+  if (status) return status;
   printf(" (%s", count == 0 ? "no models: `mlxcel pull NAME` stores one" : count == 1 ? "model" : "models");
   for (size_t i = 0; i < count; ++i) printf("%s %s", i ? "," : "", mlx_server_model_name(server, i));
   printf(")\n");
   return fflush(stdout) || ferror(stdout) ? mlx_stdout_error() : NULL;
 }
 
+static mlx_status_t prepare(void *user, mlx_server_t *server) {
+  const flags_t *f = user;
+  MLX_TRY(add_models(server, f));
+  return !f->stored && mlx_server_model_count(server) == 1 ? mlx_server_load(server) : NULL;
+}
+
 static void exit_now(void *user, int signal) {
   (void)user;
+  mlx_unfinished_unlink();
   _exit(128 + signal);
 }
 
@@ -196,6 +206,7 @@ static void fill_options(flags_t *f, mlx_server_options_t *out) {
   out->allowed_hosts = f->allowed_hosts;
   out->plain = f->no_special;
   out->strict = f->strict;
+  out->sleep_mode = f->sleep_mode;
   out->defaults = (mlx_request_defaults_t){.sampling = &f->sampling, .reasoning = f->reasoning};
   out->library =
       (mlx_library_rules_t){.pull = f->allow_pull, .copy = f->allow_copy, .remove = f->allow_delete};
@@ -214,19 +225,34 @@ static void fill_options(flags_t *f, mlx_server_options_t *out) {
   out->engine = f->open.engine;
   out->chat_template = f->chat_template;
   out->stored = f->stored;
+  out->prepare = prepare;
+  out->on_ready = print_ready;
   out->on_open = print_opened;
   out->on_second_signal = exit_now;
   out->user = f;
 }
 
+// A wrong name is an error before the server takes its port.
+static mlx_status_t check_names(const flags_t *f) {
+  for (size_t i = 0; i < f->word_count; ++i) MLX_TRY(mlx_locate_check(f->words[i]));
+  for (size_t i = 0; i < f->models.count; ++i) MLX_TRY(mlx_locate_check(f->models.items[i]));
+  return NULL;
+}
+
+// Until the server is ready, a signal ends the process at once: its files are recorded as unfinished.
 static mlx_status_t serve_with(mlx_server_t *server, flags_t *f) {
-  int port;
-  MLX_TRY(mlx_server_check(server));
-  MLX_TRY(add_models(server, f));
-  if (!f->stored && mlx_server_model_count(server) == 1) MLX_TRY(mlx_server_load(server));
-  MLX_TRY(mlx_server_listen(server, &port));
-  MLX_TRY(print_ready(server, f, port));
-  return mlx_server_run(server);
+  int files[2] = {0};
+  MLX_TRY(check_names(f));
+  MLX_TRY(mlx_server_listen(server, &f->listening_port));
+  if (f->unix_path) files[0] = mlx_unfinished_add(f->unix_path);
+  if (f->address_file) {
+    MLX_TRY(write_address(f));
+    files[1] = mlx_unfinished_add(f->address_file);
+  }
+  mlx_status_t status = mlx_server_run(server);
+  if (f->address_file) remove(f->address_file);
+  for (int i = 0; i < 2; ++i) mlx_unfinished_remove(files[i]);
+  return status;
 }
 
 static mlx_status_t serve(flags_t *f) {
@@ -277,6 +303,8 @@ static mlx_status_t run(const mlx_command_line_t *line) {
 static const mlx_flag_t flags[] = {
     MLX_LIST_FLAG(flags_t, models, "-m, --model", "MODEL", "model to serve, also as an argument; may be repeated"),
     MLX_TEXT_FLAG(flags_t, folder, "--models", "FOLDER", "serve all models in a folder"),
+    MLX_LIST_FLAG(flags_t, names, "--served-model-name", "NAME",
+                  "name of the model in requests and metrics, in place of its file's; may be repeated"),
     MLX_LIST_FLAG(flags_t, aliases, "-a, --alias", "NAME=MODEL", "another name of a model; NAME: of the first one"),
     MLX_TEXT_FLAG(flags_t, host, "--host", "ADDRESS", "address to listen on, or unix:PATH (default: 127.0.0.1)"),
     MLX_INT_FLAG(flags_t, port, "--port", "N", "port to listen on (default: 8080; 0: a free one)", 0, 65535),
@@ -315,12 +343,16 @@ static const mlx_flag_t flags[] = {
     MLX_TEXT_FLAG(flags_t, cors, "--cors", "ORIGIN", "web pages of this origin may use the server; *: all pages"),
     MLX_TEXT_FLAG(flags_t, allowed_hosts, "--allowed-hosts", "NAMES",
                   "names of this server besides localhost, IP addresses and --host, separated by commas; *: all"),
+    MLX_TEXT_FLAG(flags_t, address_file, "--address-file", "FILE",
+                  "write the server's URL to this file when it listens; removed at the end"),
     MLX_TEXT_FLAG(flags_t, unix_path, "--unix", "PATH", "listen on a Unix socket instead of a port"),
     MLX_TEXT_FLAG(flags_t, log, "--log", "FILE", "append a JSON line for each request"),
     MLX_TEXT_FLAG(flags_t, allow_pull, "--allow-pull", "PATTERNS",
                   "clients may pull models of these names, separated by commas: qwen3:*,hf:ORG/* (default: none)"),
     MLX_SWITCH_FLAG(flags_t, allow_copy, "--allow-copy", "clients may give models further names (/api/copy)"),
     MLX_SWITCH_FLAG(flags_t, allow_delete, "--allow-delete", "clients may delete stored models (/api/delete)"),
+    MLX_SWITCH_FLAG(flags_t, sleep_mode, "--enable-sleep-mode",
+                    "clients may give the memory of models back and load them again (/sleep, /wake_up)"),
     MLX_SWITCH_FLAG(flags_t, no_page, "--no-page", "do not serve the chat page at /"),
     MLX_NO_SPECIAL_FLAG(flags_t, no_special),
     MLX_SWITCH_FLAG(flags_t, strict, "--strict", "refuse requests with unknown fields, instead of ignoring these fields"),

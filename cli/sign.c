@@ -2,10 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/memory.h"
 #include "cli/parse.h"
-#include "cli/password.h"
+#include "cli/secret_key.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 
@@ -16,33 +15,6 @@ typedef struct flags {
   const char *key_path;
   bool quiet;
 } flags_t;
-
-static mlx_status_t read_password(void *user, const char *path, char out_password[MLX_MAX_PASSWORD]) {
-  (void)user;
-  char prompt[512];
-  snprintf(prompt, sizeof prompt, "password for %.480s: ", path);
-  MLX_TRY(mlx_cli_password(prompt, NULL, out_password));
-  mlx_report_progress(mlx_terminal_report(), "deriving a key from the password");
-  return NULL;
-}
-
-static mlx_status_t load_key(const char *given, mlx_secret_key_t *out_key) {
-  char *pair = NULL, *path = NULL;
-  mlx_status_t status = NULL;
-  if (!given) {
-    status = mlx_key_pair_path(&pair);
-    if (!status) status = mlx_format(&path, "%s.key", pair);
-    if (!status && !mlx_is_file(path)) {
-      status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "secret key '%s' does not exist", path),
-                               "create it with `mlxcel keygen`, or give another with -s");
-    }
-  }
-  if (!status) status = mlx_secret_key_load(given ? given : path, read_password, NULL, out_key);
-  mlx_report_done(mlx_terminal_report());
-  mlx_free(pair);
-  mlx_free(path);
-  return status;
-}
 
 static mlx_status_t sign_all(const char *const *files, size_t count, mlx_sign_options_t *options) {
   for (size_t i = 0; i < count; ++i) {
@@ -65,7 +37,7 @@ static mlx_status_t run(const mlx_command_line_t *line) {
   MLX_TRY(mlx_terminal_set_quiet(f.quiet, false));
   if (!count) return mlx_status_hint(mlx_error(MLX_USAGE, "no file was given"), "mlxcel sign FILE...");
   if (count > 1 && f.sign.signature_path) return mlx_error(MLX_USAGE, "-x can be used with one file only");
-  mlx_status_t status = load_key(f.key_path, &key);
+  mlx_status_t status = mlx_cli_secret_key(f.key_path, &key);
   f.sign.report = mlx_terminal_report();
   f.sign.key = &key;
   if (!status) status = sign_all(files, count, &f.sign);
@@ -75,8 +47,7 @@ static mlx_status_t run(const mlx_command_line_t *line) {
 
 // clang-format off
 static const mlx_flag_t flags[] = {
-    MLX_TEXT_FLAG(flags_t, key_path, "-s, --secret-key", "FILE",
-                  "secret key (default: mlxcel.key, in the configuration folder)"),
+    MLX_SECRET_KEY_FLAG(flags_t, key_path, "-s, --secret-key"),
     MLX_TEXT_FLAG(flags_t, sign.trusted_comment, "-t, --trusted-comment", "TEXT",
                   "comment that is signed too (default: the time and the file's name)"),
     MLX_TEXT_FLAG(flags_t, sign.comment, "-c, --comment", "TEXT", "comment that is not signed"),

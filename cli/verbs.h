@@ -4,6 +4,7 @@
 
 #include "cli/verb.h"
 
+extern const mlx_verb_t mlx_verb_batch;
 extern const mlx_verb_t mlx_verb_bench;
 extern const mlx_verb_t mlx_verb_cache;
 extern const mlx_verb_t mlx_verb_compile;

@@ -205,6 +205,7 @@ mlx_status_t mlx_compile(const char *model_path, const mlx_compile_options_t *op
   mlx_nvrtc_close(job.nvrtc);
   mlx_free(job.mlir);
   mlx_iree_compiler_release(&job.compiler);
+  mlx_status_free(job.no_compiler);
   mlx_graph_free(job.graph);
   mlx_model_close(job.model);
   if (status) mlx_compiled_release(out_compiled);

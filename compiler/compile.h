@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "artifact/manifest.h"
+#include "artifact/module_record.h"
 #include "base/report.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -101,6 +102,11 @@ typedef struct mlx_compile_options {
   mlx_status_t (*accept)(void *user, const mlx_model_tokenizer_t *tokenizer, int64_t context,
                          int64_t model_context, int64_t vocab);
   void *user;
+  // Takes a module that is not in the local cache from another one, to |path|, instead of compiling it
+  // (transfer/remote_cache.h). If it fails, the module is compiled. NULL: there is no other cache.
+  mlx_status_t (*fetch)(void *remote, const mlx_module_wanted_t *wanted, const char *path,
+                        mlx_module_record_t *out_record);
+  void *remote;
 } mlx_compile_options_t;
 
 // A file that will be written to the bundle.

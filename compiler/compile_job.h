@@ -22,10 +22,12 @@ typedef struct mlx_compile_job {
   mlx_gpu_kind_t gpu;   // of |target|, with options->shared_bytes; empty for a CPU
   mlx_module_options_t module;
   mlx_iree_compiler_t compiler;            // empty until mlx_job_get_compiler
+  mlx_status_t no_compiler;                // owned: why there is none; modules may be in a cache
   mlx_compiler_thread_t *compiler_thread;  // identifies it; may be NULL
   mlx_nvrtc_t *nvrtc;                      // NULL on the generic path
   mlx_kernels_t kernels;
   char kernels_digest[MLX_DIGEST_HEX];
+  char module_key[MLX_DIGEST_HEX];  // of the current module, whichever compiler makes it
   char *mlir;
   size_t mlir_length;
   size_t levels_done;                  // modules made so far for lower CPU levels of the same target
@@ -100,6 +102,7 @@ mlx_status_t mlx_job_explain_ops(const mlx_compile_job_t *job) MLX_MUST_USE;
 mlx_status_t mlx_job_start_compiler(mlx_compile_job_t *job) MLX_MUST_USE;
 // Waits for that thread, if there is one, and discards its result.
 void mlx_job_stop_compiler(mlx_compile_job_t *job);
+// Succeeds also if there is no compiler: then a module that no cache has is the error.
 mlx_status_t mlx_job_get_compiler(mlx_compile_job_t *job) MLX_MUST_USE;
 void mlx_job_write_title(const mlx_title_t *title, char *out, size_t size);
 mlx_status_t mlx_job_get_module(mlx_compile_job_t *job, mlx_cache_entry_t *out_entry) MLX_MUST_USE;

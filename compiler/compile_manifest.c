@@ -88,14 +88,8 @@ static int64_t count_parameters(const mlx_model_t *model) {
 }
 
 static void describe_prompts(const mlx_sentence_t *sentence, mlx_manifest_embedding_t *out) {
-  _Static_assert(MLX_SENTENCE_PROMPTS <= MLX_MANIFEST_PROMPTS && MLX_SENTENCE_PROMPT <= MLX_MAX_PROMPT &&
-                     MLX_SENTENCE_NAME <= MLX_MAX_PROMPT_NAME,
-                 "prompts fit into the manifest");
-  for (size_t i = 0; i < sentence->prompt_count; ++i) {
-    mlx_manifest_prompt_t *prompt = &out->prompts[out->prompt_count++];
-    memcpy(prompt->name, sentence->prompts[i].name, sizeof sentence->prompts[i].name);
-    memcpy(prompt->text, sentence->prompts[i].text, sizeof sentence->prompts[i].text);
-  }
+  out->prompt_count = sentence->prompt_count;
+  memcpy(out->prompts, sentence->prompts, sizeof out->prompts);
   memcpy(out->default_prompt, sentence->default_prompt, sizeof sentence->default_prompt);
   memcpy(out->similarity, sentence->similarity, sizeof out->similarity);
 }
@@ -183,6 +177,8 @@ mlx_status_t mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_
                        .recurrent_bytes = facts->recurrent_bytes,
                        .kv_row = facts->kv_row,
                        .hidden = facts->hidden,
+                       .route_layers = facts->route_layers,
+                       .route_used = facts->route_used,
                        .driver = job->target.gpu && job->kernels.count
                                      ? 1000 * mlx_nvrtc_major(job->nvrtc) + 10 * mlx_nvrtc_minor(job->nvrtc)
                                      : 0,

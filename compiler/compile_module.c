@@ -138,25 +138,105 @@ static mlx_status_t make_module(mlx_compile_job_t *job, const module_files_t *fi
   return mlx_iree_compile(&job->compiler, &compilation, job->options->report, out_result);
 }
 
-static mlx_status_t fill_vmfb(void *user, const char *folder, const char *log_path) {
-  mlx_compile_job_t *job = user;
-  module_files_t files = {0};
+// ----------------------------------------------------------------------------------------------------------
+// The cache entry: the module and its record
+
+// Takes the module from a remote cache. *|out_found| is false if it has to be compiled.
+static mlx_status_t fetch_module(mlx_compile_job_t *job, const module_files_t *files,
+                                 mlx_module_record_t *out_record, bool *out_found) {
+  const bool absent = job->no_compiler != NULL;
+  mlx_module_wanted_t wanted = {.compiler = absent ? mlx_iree_needed_version : job->compiler.version,
+                                .compiler_digest = absent ? "" : job->compiler.digest};
+  char *fetched;
+  *out_found = false;
+  if (!job->options->fetch) return NULL;
+  memcpy(wanted.key, job->module_key, sizeof wanted.key);
+  // In a folder of its own, because an incomplete download has other files beside it.
+  MLX_TRY(mlx_make_dirs(files->objects, 0700));
+  mlx_status_t status = mlx_join_path(files->objects, MLX_BUNDLE_VMFB, &fetched);
+  if (!status) status = job->options->fetch(job->options->remote, &wanted, fetched, out_record);
+  if (!status) status = mlx_rename(fetched, files->vmfb);
+  mlx_free(fetched);
+  mlx_status_free(mlx_remove_tree(files->objects));
+  const mlx_code_t code = mlx_status_code(status);
+  *out_found = !status;
+  if (code == MLX_CANCELLED || code == MLX_OUT_OF_MEMORY) return status;
+  if (status && (code != MLX_NOT_FOUND || job->options->verbose || absent))
+    mlx_report_note(mlx_job_notes(job), "the remote cache is not used for %s: %s", job->title,
+                    mlx_status_message(status));
+  else if (!status)
+    mlx_report_note(mlx_job_notes(job), "took %s from the remote cache", job->title);
+  mlx_status_free(status);
+  return NULL;
+}
+
+static mlx_status_t compile_entry(mlx_compile_job_t *job, const module_files_t *files, const char *log_path,
+                                  mlx_module_record_t *out_record) {
   mlx_process_result_t result = {0};
+  mlx_file_stamp_t stamp;
+  if (job->no_compiler) {
+    mlx_status_t status = job->no_compiler;
+    job->no_compiler = NULL;
+    return status;
+  }
   job->ran_compiler = true;
   if (job->model)
     mlx_report_note(mlx_job_notes(job), "compiling %s for %s: happens once, then cached",
                     mlx_file_name(mlx_source_path(job->model->source)).text,
                     strcmp(job->target.name, "cpu:host") ? job->target.name : "cpu");
+  MLX_TRY(make_module(job, files, log_path, &result));
+  job->iree_seconds += result.cpu_seconds;
+  job->iree_elapsed += result.elapsed_seconds;
+  if (result.peak_bytes > job->iree_peak) job->iree_peak = result.peak_bytes;
+  remove_files(files);
+  *out_record = (mlx_module_record_t){0};
+  memcpy(out_record->key, job->module_key, sizeof out_record->key);
+  memcpy(out_record->compiler_digest, job->compiler.digest, sizeof out_record->compiler_digest);
+  snprintf(out_record->compiler, sizeof out_record->compiler, "%s", job->compiler.version);
+  snprintf(out_record->title, sizeof out_record->title, "%s", job->title);
+  MLX_TRY(mlx_file_stamp(files->vmfb, &stamp));
+  out_record->size = stamp.size;
+  return mlx_digest_file(files->vmfb, NULL, out_record->sha256);
+}
+
+static mlx_status_t write_record(const mlx_module_record_t *record, const char *folder) {
+  mlx_text_t text = {0};
+  char *path = NULL;
+  mlx_status_t status = mlx_module_record_write(record, &text);
+  if (!status) status = mlx_join_path(folder, MLX_MODULE_RECORD, &path);
+  if (!status) status = mlx_write_file(path, text.data, text.length);
+  mlx_free(path);
+  mlx_text_clear(&text);
+  return status;
+}
+
+static mlx_status_t fill_vmfb(void *user, const char *folder, const char *log_path) {
+  mlx_compile_job_t *job = user;
+  module_files_t files = {0};
+  mlx_module_record_t record;
+  bool found = false;
   mlx_status_t status = name_files(folder, log_path, &files);
-  if (!status) status = make_module(job, &files, log_path, &result);
-  if (!status) {
-    job->iree_seconds += result.cpu_seconds;
-    job->iree_elapsed += result.elapsed_seconds;
-    if (result.peak_bytes > job->iree_peak) job->iree_peak = result.peak_bytes;
-    remove_files(&files);
-  }
+  if (!status) status = fetch_module(job, &files, &record, &found);
+  if (!status && !found) status = compile_entry(job, &files, log_path, &record);
+  if (!status) status = write_record(&record, folder);
   free_files(&files);
   return status;
+}
+
+// The compiler of a module that was not made here, for the manifest.
+static mlx_status_t read_compiler(mlx_compile_job_t *job, const char *folder) {
+  mlx_module_record_t record;
+  char *path, *text = NULL;
+  size_t length;
+  MLX_TRY(mlx_join_path(folder, MLX_MODULE_RECORD, &path));
+  mlx_status_t status = mlx_read_file(path, MLX_MAX_MODULE_RECORD, &text, &length);
+  if (!status) status = mlx_module_record_read(path, text, length, &record);
+  mlx_free(text);
+  mlx_free(path);
+  if (status) return status;
+  mlx_free(job->compiler.version);
+  memcpy(job->compiler.digest, record.compiler_digest, sizeof job->compiler.digest);
+  return mlx_copy_text(record.compiler, strlen(record.compiler), &job->compiler.version);
 }
 
 // Identifies the version of our kernels in a module. A portable model records the digest of its last module:
@@ -183,12 +263,15 @@ mlx_status_t mlx_job_get_module(mlx_compile_job_t *job, mlx_cache_entry_t *out_e
                                   .target = target,
                                   .objects = objects,
                                   .object_count = job->kernels.count};
-  mlx_iree_key(&job->compiler, &input, key);
+  mlx_iree_key(NULL, &input, job->module_key);
+  mlx_iree_key(job->no_compiler ? NULL : &job->compiler, &input, key);
   digest_kernels(objects, job->kernels.count, job->kernels_digest);
   mlx_kernels_free_objects(&job->kernels, objects);
   const mlx_cache_request_t request = {
       .kind = "vmfb", .key = key, .title = job->title, .fill = fill_vmfb, .user = job};
-  return mlx_cache_get(job->cache, &request, job->options->report, out_entry);
+  const bool absent = job->no_compiler != NULL;
+  MLX_TRY(mlx_cache_get(job->cache, &request, job->options->report, out_entry));
+  return absent ? read_compiler(job, out_entry->folder) : NULL;
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -220,9 +303,8 @@ mlx_status_t mlx_job_start_compiler(mlx_compile_job_t *job) {
   return status;
 }
 
-mlx_status_t mlx_job_get_compiler(mlx_compile_job_t *job) {
+static mlx_status_t take_compiler(mlx_compile_job_t *job) {
   mlx_compiler_thread_t *thread = job->compiler_thread;
-  if (job->compiler.path) return NULL;
   if (!thread)
     return mlx_iree_compiler_find(job->cache, job->options->iree_compile, job->options->report,
                                   &job->compiler);
@@ -231,6 +313,14 @@ mlx_status_t mlx_job_get_compiler(mlx_compile_job_t *job) {
   job->compiler_thread = NULL;
   mlx_free(thread);
   return status;
+}
+
+mlx_status_t mlx_job_get_compiler(mlx_compile_job_t *job) {
+  if (job->compiler.path || job->no_compiler) return NULL;
+  mlx_status_t status = take_compiler(job);
+  if (mlx_status_code(status) != MLX_NOT_FOUND) return status;
+  job->no_compiler = status;
+  return NULL;
 }
 
 void mlx_job_stop_compiler(mlx_compile_job_t *job) {

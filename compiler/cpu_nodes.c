@@ -115,12 +115,28 @@ static mlx_status_t write_norm(mlx_cpu_writer_t *w, int norm, int id) {
   return write_one_input(w, id, node->operands[0], &i);
 }
 
+// Ops with sums over a row.
+static mlx_status_t write_row_op(mlx_cpu_writer_t *w, int id) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id);
+  mlx_instruction_t i = instruction_of(MLX_RUN_NORM, mlx_cpu_rows(node));
+  i.op = node->kind == MLX_NODE_MATCH ? MLX_NORM_MATCH : MLX_NORM_SPARSIFY;
+  i.width = (int32_t)mlx_cpu_width(node);
+  i.heads = 1;
+  i.numbers[0] = (float)node->number;
+  MLX_TRY(mlx_cpu_begin(w, &i));
+  MLX_TRY(mlx_cpu_take(w, id, &i.out));
+  MLX_TRY(mlx_cpu_read(w, node->operands[0], &i.a));
+  if (node->operands[1]) MLX_TRY(mlx_cpu_read(w, node->operands[1], &i.b));
+  return mlx_cpu_append(w, &i);
+}
+
 // The op of an element-wise node, and its numbers.
 static int map_of(const mlx_node_t *node, float *out_numbers) {
   out_numbers[0] = (float)node->number;
   if (node->kind == MLX_NODE_ACTIVATE) memcpy(out_numbers, node->act_numbers, sizeof node->act_numbers);
   switch (node->kind) {
     case MLX_NODE_BIAS: return MLX_MAP_BIAS;
+    case MLX_NODE_GAIN: return MLX_MAP_GAIN;
     case MLX_NODE_ADD: return MLX_MAP_ADD;
     case MLX_NODE_MULTIPLY: return MLX_MAP_MULTIPLY;
     case MLX_NODE_SCALE: return MLX_MAP_SCALE;
@@ -142,8 +158,9 @@ static mlx_status_t write_map(mlx_cpu_writer_t *w, int id) {
   i.op = map_of(node, i.numbers);
   i.width = (int32_t)mlx_cpu_width(node);
   i.dims = (int32_t)node->period;
-  if (node->kind == MLX_NODE_BIAS) i.weight = mlx_cpu_weight(w, node->operands[1]);
-  const bool reads_second = second && node->kind != MLX_NODE_BIAS && node->kind != MLX_NODE_GROW;
+  const bool by_vector = node->kind == MLX_NODE_BIAS || node->kind == MLX_NODE_GAIN;
+  if (by_vector) i.weight = mlx_cpu_weight(w, node->operands[1]);
+  const bool reads_second = second && !by_vector && node->kind != MLX_NODE_GROW;
   const int first = node->operands[0];
   MLX_TRY(mlx_cpu_begin(w, &i));
   if (!wanted && mlx_cpu_is_last_use(w, first)) {
@@ -411,7 +428,7 @@ static mlx_status_t write_scan(mlx_cpu_writer_t *w, int id) {
   const mlx_node_t *node = mlx_graph_node(w->graph, id);
   const mlx_scan_t *s = &node->scan;
   mlx_instruction_t i = instruction_of(MLX_RUN_SCAN, MLX_ROWS_TOKENS);
-  i.op = s->log_rate;
+  i.op = (s->log_rate ? MLX_SCAN_LOG_RATE : 0) | (s->state_rates ? MLX_SCAN_STATE_RATES : 0);
   i.heads = (int32_t)s->heads;
   i.kv_heads = (int32_t)s->groups;
   i.head_dim = (int32_t)s->state_size;
@@ -441,6 +458,7 @@ typedef struct experts {
 
 static mlx_status_t write_routing(mlx_cpu_writer_t *w, experts_t *e) {
   const mlx_experts_t *params = &e->node->experts;
+  const mlx_graph_routes_t routes = mlx_graph_routes(w->graph);
   mlx_instruction_t route = e->common, group = e->common;
   route.kind = MLX_RUN_ROUTE;
   route.op =
@@ -449,8 +467,11 @@ static mlx_status_t write_routing(mlx_cpu_writer_t *w, experts_t *e) {
   route.up = mlx_cpu_weight(w, e->node->operands[9]);
   route.heads = (int32_t)params->groups;
   route.kv_heads = (int32_t)params->groups_used;
+  route.width = (int32_t)(routes.layers * routes.used);
+  route.dims = routes.used ? (int32_t)(mlx_node_layer(e->node) * routes.used) : 0;
   route.numbers[0] = (float)params->sum_eps;
   route.numbers[1] = params->weight_scale == 0.0 ? 1 : (float)params->weight_scale;
+  route.numbers[2] = (float)params->spread;
   group.kind = MLX_RUN_GROUP;
   MLX_TRY(mlx_cpu_begin(w, &route));
   MLX_TRY(mlx_cpu_read(w, e->node->operands[1], &route.a));
@@ -574,6 +595,8 @@ mlx_status_t mlx_cpu_write_launch(mlx_cpu_writer_t *w, const mlx_launch_t *launc
   switch (mlx_graph_node(w->graph, id)->kind) {
     case MLX_NODE_JOIN: return write_join(w, id);
     case MLX_NODE_HEAD_JOIN: return write_head_join(w, id);
+    case MLX_NODE_MATCH:
+    case MLX_NODE_SPARSIFY: return write_row_op(w, id);
     default: return write_map(w, id);
   }
 }

@@ -171,9 +171,16 @@ int64_t mlx_attend_f32_bytes(mlx_attend_f32_tile_t t, int64_t head_dim, int64_t 
          (part ? 8 * groups * t.queries : 0) + (t.split > 1 ? 4 * groups * t.queries * (width + 2) : 0);
 }
 
+// Shared of attention_warpgroups.cuh, at a multiple of 1024 bytes.
+static int64_t warpgroups_bytes(mlx_attend_f32_tile_t t, int64_t head_dim) {
+  const int64_t row = mlx_ceil_div(head_dim, 64) * 64 * 4;
+  return 1024 + (t.queries + 2 * t.stages * t.step) * row + 4 * (2 * t.queries + 3 * t.stages * t.step) +
+         4 * t.stages * 8;
+}
+
 // Segments of few tokens: the warps of a block divide the keys. With few blocks each has a multiprocessor of
 // its own; with many, several share one and hide latency. A query's result does not depend on the choice,
-// except on |step|, which is the same for all.
+// except on |step|, which is 64 with warpgroups and else the same for all.
 mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t heads, int64_t kv_heads,
                                           int64_t head_dim, int64_t kv_bytes, bool hopper,
                                           int64_t processors) {
@@ -181,6 +188,12 @@ mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t 
   const int64_t most = hopper ? 227 * 1024 : 99 * 1024, room = hopper ? 113 * 1024 : most,
                 share = heads / kv_heads;
   mlx_attend_f32_tile_t t = {.step = head_dim <= 128 ? 32 : 16, .split = 1, .stages = 1};
+  if (is_long && hopper && head_dim <= 128 && kv_bytes == 4) {
+    t.warpgroups = true;
+    t.queries = 128, t.step = 64, t.stages = 2, t.threads = 512;
+    t.shared_bytes = warpgroups_bytes(t, head_dim);
+    return t;
+  }
   if (is_long) {
     t.queries = head_dim <= 128 ? 64 : 16;
     t.threads = 128;

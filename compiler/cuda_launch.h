@@ -100,6 +100,7 @@ mlx_experts_gemv_t mlx_experts_gemv(bool pair, int64_t pairs, int64_t used, int6
 typedef struct mlx_attend_f32_tile {
   int64_t queries, step, split, stages, threads;  // QUERIES, STEP, SPLIT, STAGES, THREADS
   int64_t shared_bytes;                           // dynamic shared memory
+  bool warpgroups;                                // attention_warpgroups.cuh
 } mlx_attend_f32_tile_t;
 
 // |is_long|: for long segments. |kv_bytes|: of a number in the KV pool: 4, 2 or 1.

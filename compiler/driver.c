@@ -26,6 +26,7 @@
 // ----------------------------------------------------------------------------------------------------------
 // Finding the executable
 
+const char *const mlx_iree_needed_version = MLXCEL_IREE_VERSION;
 const char *mlx_iree_built_in = MLXCEL_DEFAULT_IREE_COMPILE;
 
 static bool is_executable(const char *path) { return mlx_is_file(path) && !access(path, X_OK); }
@@ -542,9 +543,13 @@ static mlx_status_t run_command(const mlx_iree_compiler_t *compiler, const mlx_i
       .tick = report_progress,
       .user = &progress,
   };
+  char *folder;
   MLX_TRY(choose_limit(job->time_limit_seconds, &options.time_limit_seconds));
+  MLX_TRY(mlx_folder_of(job->out_path, &folder));
+  options.temporary_folder = folder;
   unlink(job->out_path);  // so that a file found afterwards was written by this run
   mlx_status_t status = mlx_process_run(&options, result);
+  mlx_free(folder);
   mlx_report_done(report);
   if (status) return status;
   if (result->cancelled) MLX_TRY(mlx_report_check(report));
@@ -574,10 +579,12 @@ void mlx_iree_key(const mlx_iree_compiler_t *compiler, const mlx_iree_input_t *i
                   char out_hex[MLX_DIGEST_HEX]) {
   mlx_digest_t digest;
   mlx_digest_begin(&digest);
-  add_text(&digest, "mlxcel iree key", "2");
-  add_text(&digest, "compiler path", compiler->path);
-  add_text(&digest, "compiler version", compiler->version);
-  add_text(&digest, "compiler digest", compiler->digest);
+  add_text(&digest, "mlxcel iree key", "3");
+  if (compiler) {
+    add_text(&digest, "compiler path", compiler->path);
+    add_text(&digest, "compiler version", compiler->version);
+    add_text(&digest, "compiler digest", compiler->digest);
+  }
   add_text(&digest, "target", input->target);
   for (size_t i = 0; i < input->flag_count; ++i) add_text(&digest, "flag", input->flags[i]);
   for (size_t i = 0; i < input->object_count; ++i) {

@@ -24,6 +24,9 @@ typedef struct mlx_iree_compiler {
   char digest[MLX_DIGEST_HEX];  // of the executable and the libIREECompiler.so that it loads
 } mlx_iree_compiler_t;
 
+// The version that this mlxcel needs: "3.13.0".
+extern const char *const mlx_iree_needed_version;
+
 // The iree-compile that this build was configured with; "" for none. Only tests change it.
 extern const char *mlx_iree_built_in;
 
@@ -83,6 +86,7 @@ typedef struct mlx_iree_input {
   size_t object_count;
 } mlx_iree_input_t;
 
+// |compiler| NULL: the key of the module whichever compiler makes it.
 void mlx_iree_key(const mlx_iree_compiler_t *compiler, const mlx_iree_input_t *input,
                   char out_hex[MLX_DIGEST_HEX]);
 

@@ -78,6 +78,7 @@ static mlx_status_t emit_steps(mlx_function_t *g) {
     if (!fits || size.tokens > 1) MLX_TRY(emit_step(g, size));
   }
   g->few = NULL;
+  if (mlx_function_has_fixed_rows(g) && !g->hides_routes) mlx_function_state_routes(g);
   if (!fits) return NULL;
   g->facts.burst = plan.max_steps;
   return mlx_cuda_emit_burst(g, &plan);

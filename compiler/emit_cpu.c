@@ -46,6 +46,7 @@ static void state_facts(const emission_t *e) {
   facts->window_page_bytes = n->window_page_bytes;
   facts->recurrent_bytes = n->state_bytes;
   facts->hidden = n->hidden;
+  mlx_function_state_routes(e->g);
 }
 
 // ----------------------------------------------------------------------------------------------------------

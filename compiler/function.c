@@ -117,6 +117,13 @@ int64_t mlx_function_state_bytes(const mlx_function_t *g) {
   return (bytes + row - 1) / row * row;
 }
 
+void mlx_function_state_routes(mlx_function_t *g) {
+  const mlx_graph_routes_t routes = mlx_graph_routes(g->graph);
+  if (!routes.used || routes.layers > MLX_MAX_ROUTES / routes.used) return;
+  g->facts.route_layers = routes.layers;
+  g->facts.route_used = routes.used;
+}
+
 bool mlx_function_has_fixed_rows(const mlx_function_t *g) {
   return g->options->form == MLX_FORM_IREE && g->attention.kernel;
 }

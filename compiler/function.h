@@ -78,6 +78,7 @@ typedef struct mlx_function {
   // The last input that was split into bf16 parts for a quantized product, and its parts.
   mlx_built_t split_input, split_parts;
   bool split_for_rows16;              // in the column order of 16-bit weights
+  bool hides_routes;                  // experts of some layer are chosen on the generic path
   const struct mlx_decode_plan *few;  // the function uses the kernel for few tokens; NULL: it does not
 } mlx_function_t;
 
@@ -98,6 +99,7 @@ int64_t mlx_function_page_bytes(const mlx_function_t *g, mlx_page_kind_t kind);
 // Bytes of a state: whole rows of |kv|; 0: the network has no recurrent layer.
 int64_t mlx_function_state_bytes(const mlx_function_t *g);
 int64_t mlx_function_kv_row(const mlx_function_t *g);  // 0: |kv| is a vector of i32
+void mlx_function_state_routes(mlx_function_t *g);     // in |facts|
 
 mlx_status_t mlx_function_declare(mlx_function_t *g) MLX_MUST_USE;  // weights
 // Starts step_N or burst and declares its arguments.

@@ -124,12 +124,10 @@ static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx
     out->kernel = !out->unsupported;
   } else if (node->kind == MLX_NODE_EMBED) {
     const mlx_stored_t stored = stored_weight(model, options, mlx_graph_operand(graph, node, 0));
-    out->kernel = stored.tiles.bits || (stored.dtype != MLX_F32 && node->dims[1] % 8 == 0);
+    out->kernel = !node->some && (stored.tiles.bits || (stored.dtype != MLX_F32 && node->dims[1] % 8 == 0));
   } else if (is_norm(node->kind)) {
     // In the 16-bit mode, IREE rounds and normalizes in one dispatch.
-    const bool has_gain = node->kind != MLX_NODE_HEAD_RMSNORM || node->operands[1];
-    out->kernel =
-        !options->narrow && has_gain && (is_row_norm(node->kind) ? node->dims[1] : node->head_dim) % 4 == 0;
+    out->kernel = !options->narrow && (is_row_norm(node->kind) ? node->dims[1] : node->head_dim) % 4 == 0;
   } else if (node->kind == MLX_NODE_PERMUTE) {
     out->kernel = node->dims[1] % 4 == 0;
   } else if (is_elementwise(node->kind)) {
@@ -285,7 +283,7 @@ static bool is_free_rope(const mlx_fusion_t *f, int id, int64_t head_dim) {
 // The append kernel normalizes a head by the threads that rotate it, a power of two of them.
 static bool is_free_head_norm(const mlx_fusion_t *f, int id, int64_t head_dim) {
   const mlx_node_t *node = mlx_graph_node(f->graph, id);
-  return node->kind == MLX_NODE_HEAD_RMSNORM && at(f, id)->kernel && node->uses == 1 &&
+  return node->kind == MLX_NODE_HEAD_RMSNORM && at(f, id)->kernel && node->uses == 1 && node->operands[1] &&
          node->head_dim == head_dim && head_dim % 8 == 0 && (head_dim & (head_dim - 1)) == 0 &&
          mlx_graph_operand(f->graph, node, 1)->dims[0] == head_dim;
 }

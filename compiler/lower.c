@@ -172,7 +172,7 @@ static mlx_built_t lower_experts(mlx_function_t *f, const mlx_launch_t *l) {
   const mlx_built_t residual = addend_of(f, l);
   mlx_cuda_norm_t norm;
   const mlx_built_t x = before_norm(f, l, node->operands[0], &norm), scores = as_f32(f, node->operands[1]);
-  return mlx_cuda_experts(f, node_at(f, l->node)->name, &node->experts, &weights, x, norm, scores, residual);
+  return mlx_cuda_experts(f, node, node_at(f, l->node)->name, &weights, x, norm, scores, residual);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -453,6 +453,9 @@ static mlx_built_t lower_simple(mlx_function_t *f, const mlx_node_t *node, mlx_b
     case MLX_NODE_SOFTCAP: return mlx_generic_softcap(f, name, x, node->cap);
     case MLX_NODE_CLIP: return mlx_generic_clip(f, name, x, node->limit);
     case MLX_NODE_GROW: return mlx_generic_grow(f, name, x, node->beta, node->period);
+    case MLX_NODE_GAIN: return mlx_generic_gain(f, name, x, weight(f, node, 1));
+    case MLX_NODE_MATCH: return mlx_generic_match(f, name, x, as_f32(f, node->operands[1]), node->number);
+    case MLX_NODE_SPARSIFY: return mlx_generic_sparsify(f, name, x, node->number);
     case MLX_NODE_ACTIVATE: return mlx_generic_activate(f, name, node->act, node->act_numbers, x);
     case MLX_NODE_SIGMOID: return mlx_build_unary(f->b, name, "logistic", x);
     case MLX_NODE_SCALE_ROWS: return lower_scale_rows(f, node, x);
@@ -477,7 +480,7 @@ static mlx_built_t lower_generic(mlx_function_t *f, const mlx_node_t *node) {
   const char *name = node->name;
   const int *operands = node->operands;
   switch (node->kind) {
-    case MLX_NODE_EMBED: return mlx_generic_embed(f, weight(f, node, 0), emitted(f, operands[1]));
+    case MLX_NODE_EMBED: return mlx_generic_embed(f, weight(f, node, 0), emitted(f, operands[1]), node->some);
     case MLX_NODE_LINEAR: return mlx_generic_linear(f, name, as_f32(f, operands[0]), weight(f, node, 1));
     case MLX_NODE_ADD: {
       const mlx_built_t a = as_f32(f, operands[0]), b = as_f32(f, operands[1]);
@@ -487,6 +490,7 @@ static mlx_built_t lower_generic(mlx_function_t *f, const mlx_node_t *node) {
     case MLX_NODE_EXPERTS: {
       const mlx_expert_weights_t weights = expert_weights(f, node);
       const mlx_built_t x = as_f32(f, operands[0]), scores = as_f32(f, operands[1]);
+      f->hides_routes = true;
       return mlx_generic_experts(f, name, &node->experts, &weights, x, scores);
     }
     case MLX_NODE_ATTENTION: {

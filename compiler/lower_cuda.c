@@ -291,8 +291,11 @@ static mlx_extern_t attend_32(mlx_function_t *g, const mlx_attention_t *a, bool 
   const mlx_cuda_tiles_t tiles = mlx_cuda_attention_tiles(g);
   mlx_text_t definitions = define_attention(g, a, is_long);
   MLX_DEFINE(&definitions, {"SPLIT", t.split}, {"step", t.step}, {"queries", t.queries}, {"stages", t.stages},
-             {"threads", t.threads}, {"out_16", mlx_module_rounds_attention(g->options)});
-  return (mlx_extern_t){.file = mlx_cuda_image(g, MLX_KERNEL_ATTENTION_F32, &definitions),
+             {"threads", t.threads});
+  if (t.warpgroups) MLX_DEFINE(&definitions, {"warpgroups", 1});
+  MLX_DEFINE(&definitions, {"out_16", mlx_module_rounds_attention(g->options)});
+  const mlx_kernel_build_t build = {.wgmma = t.warpgroups};
+  return (mlx_extern_t){.file = mlx_cuda_build_image(g, MLX_KERNEL_ATTENTION_F32, &definitions, build),
                         .grid = {a->kv_heads, is_long ? tiles.long_tiles : tiles.short_tiles, t.split},
                         .threads = t.threads,
                         .shared_bytes = t.shared_bytes};

@@ -103,8 +103,8 @@ void mlx_cuda_token_products(mlx_function_t *g, const char *name, const mlx_toke
 // ---- lower_cuda_experts.c: mixtures of experts ----
 
 // Quantized or 16-bit weights, used as they are. x, scores and |residual|, which is added to the result, are
-// f32; |residual| may be MLX_NO_VALUE. |norm|: of x; only for one token.
-mlx_built_t mlx_cuda_experts(mlx_function_t *g, const char *name, const mlx_experts_t *e,
+// f32; |residual| may be MLX_NO_VALUE. |norm|: of x; only for one token. |node|: the experts.
+mlx_built_t mlx_cuda_experts(mlx_function_t *g, const mlx_node_t *node, const char *name,
                              const mlx_expert_weights_t *weights, mlx_built_t x, mlx_cuda_norm_t norm,
                              mlx_built_t scores, mlx_built_t residual);
 // Product with a small f32 matrix (mlx_cuda_has_scores).

@@ -7,6 +7,7 @@
 typedef struct mixture {
   mlx_function_t *g;
   const mlx_experts_t *e;
+  int64_t layer;
   int64_t tokens, experts, hidden, ffn;
   const mlx_expert_weights_t *w;
   mlx_built_t scores;
@@ -51,10 +52,28 @@ static void define_choice(const mixture_t *m, mlx_text_t *d) {
   if (e->sigmoid) MLX_DEFINE(d, {"sigmoid", 1});
   if (e->sum_eps != 0.0) mlx_cuda_define_float(d, "sum_eps", e->sum_eps);
   if (e->weight_scale != 0.0) mlx_cuda_define_float(d, "weight_scale", e->weight_scale);
+  if (e->spread != 0.0) mlx_cuda_define_float(d, "spread", e->spread);
 }
 
 static void add_operand(mlx_extern_t *kernel, mlx_built_t value) {
   if (value.id) kernel->operands[kernel->operand_count++] = value;
+}
+
+// Calls a kernel that also reports the experts of the tokens of the batch: it updates |results|, and its
+// first constants say where the routes of the layer are among those of a token.
+static mlx_built_t call_and_report(const mixture_t *m, const char *name, mlx_extern_t *kernel) {
+  const mlx_graph_routes_t routes = mlx_graph_routes(m->g->graph);
+  mlx_built_t results;
+  kernel->updated_from = kernel->operand_count;
+  if (!batch_of(m).id || !kernel->file) return mlx_cuda_call(m->g, name, kernel);
+  add_operand(kernel, mlx_builder_load(m->g->b, MLX_ARG_RESULTS));
+  for (size_t i = kernel->constant_count; i-- > 0;) kernel->constants[i + 2] = kernel->constants[i];
+  kernel->constants[0] = (int32_t)(routes.layers * routes.used);
+  kernel->constants[1] = (int32_t)(m->layer * routes.used);
+  kernel->constant_count += 2;
+  const mlx_built_t result = mlx_build_extern(m->g->b, name, kernel, &results);
+  if (result.id) mlx_builder_store(m->g->b, MLX_ARG_RESULTS, results);
+  return result;
 }
 
 static mlx_built_t route(const mixture_t *m) {
@@ -68,7 +87,10 @@ static mlx_built_t route(const mixture_t *m) {
                          .result = MLX_TYPE(MLX_I32, 2 * m->tokens * m->e->used)};
   add_operand(&kernel, batch_of(m));
   add_operand(&kernel, m->w->choice_bias);
-  return call(m, "routing", &d, kernel);
+  kernel.file = mlx_cuda_image(m->g, MLX_KERNEL_EXPERTS, &d);
+  kernel.constants[0] = (int32_t)m->tokens;
+  kernel.constant_count = 1;
+  return call_and_report(m, "routing", &kernel);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -82,9 +104,9 @@ static void define_product(const mixture_t *m, mlx_text_t *d, bool pair) {
   if (m->e->limit != 0.0) mlx_text_printf(d, "limit=%.9ef\nslope=%.9ef\n", m->e->limit, m->e->slope);
 }
 
-// Calls a product: x, weights, biases, |more|, result.
-static mlx_built_t call_product(const mixture_t *m, const char *name, bool pair, mlx_extern_t kernel,
-                                mlx_built_t x, const mlx_built_t more[4]) {
+// Calls a product: x, weights, biases, |more|, result. |reports|: the experts of tokens.
+static mlx_built_t call_product(const mixture_t *m, const char *name, bool pair, bool reports,
+                                mlx_extern_t kernel, mlx_built_t x, const mlx_built_t more[4]) {
   add_operand(&kernel, x);
   if (pair) add_operand(&kernel, mlx_cuda_f32(m->g, "gain_f32", m->norm.gain));
   add_operand(&kernel, mlx_cuda_words(m->g, pair ? m->w->gate : m->w->down));
@@ -93,7 +115,7 @@ static mlx_built_t call_product(const mixture_t *m, const char *name, bool pair,
   if (pair) add_operand(&kernel, m->w->up_bias);
   for (int i = 0; i < 4; ++i) add_operand(&kernel, more[i]);
   kernel.updated_from = kernel.operand_count;
-  return mlx_cuda_call(m->g, name, &kernel);
+  return reports ? call_and_report(m, name, &kernel) : mlx_cuda_call(m->g, name, &kernel);
 }
 
 // Whether a group of 16 rows of |weight| takes few registers when it is unpacked.
@@ -119,7 +141,7 @@ static mlx_built_t gemv(const mixture_t *m, const char *name, mlx_built_t x, boo
   define_product(m, &d, pair);
   if (normalizes) mlx_cuda_define_float(&d, "norm_eps", m->norm.eps);
   MLX_DEFINE(&d, {"each", s.each}, {"resident", s.resident});
-  return call_product(m, name, pair,
+  return call_product(m, name, pair, pair,
                       (mlx_extern_t){.symbol = "mlx_experts_gemv",
                                      .file = mlx_cuda_image(m->g, MLX_KERNEL_PACKED, &d),
                                      .grid = {mlx_ceil_div(n, 16 * s.each), results, s.split},
@@ -140,7 +162,7 @@ static mlx_built_t gemm(const mixture_t *m, const char *name, mlx_built_t parts,
   MLX_DEFINE(&d, {"whole_runs", k % 128 == 0});
   define_product(m, &d, pair);
   MLX_DEFINE(&d, {"bm", t.m}, {"bn", t.n}, {"stages", t.stages}, {"warps", t.warps});
-  return call_product(m, name, pair,
+  return call_product(m, name, pair, false,
                       (mlx_extern_t){.symbol = "mlx_experts_gemm",
                                      .file = mlx_cuda_build_image(m->g, MLX_KERNEL_PACKED, &d,
                                                                   mlx_cuda_tiled_build(t.m, pair)),
@@ -219,11 +241,12 @@ static mlx_built_t compute_many(mixture_t *m, const char *name, mlx_built_t x) {
   return outer.id ? combine(m, name, outer) : MLX_NO_VALUE;
 }
 
-mlx_built_t mlx_cuda_experts(mlx_function_t *g, const char *name, const mlx_experts_t *e,
+mlx_built_t mlx_cuda_experts(mlx_function_t *g, const mlx_node_t *node, const char *name,
                              const mlx_expert_weights_t *weights, mlx_built_t x, mlx_cuda_norm_t norm,
                              mlx_built_t scores, mlx_built_t residual) {
   mixture_t m = {.g = g,
-                 .e = e,
+                 .e = &node->experts,
+                 .layer = mlx_node_layer(node),
                  .tokens = x.dims[0],
                  .experts = scores.dims[1],
                  .hidden = x.dims[1],

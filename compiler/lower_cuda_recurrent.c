@@ -59,10 +59,10 @@ mlx_built_t mlx_cuda_convolve(mlx_function_t *g, int id, mlx_built_t x, mlx_buil
 }
 
 // Dynamic shared memory of DELTA and SCAN: SHARED_BYTES of recurrent_state.cuh.
-static int64_t state_shared_bytes(int64_t key_dim) {
+static int64_t state_shared_bytes(int64_t key_dim, int64_t numbers) {
   const int64_t slices = BLOCK_THREADS / STATE_COLUMNS, run = key_dim % (4 * slices) ? 1 : 4,
                 padded = mlx_ceil_div(key_dim, slices * run) * slices * run, chunk = key_dim <= 128 ? 16 : 8;
-  return 2 * chunk * (2 * padded + STATE_COLUMNS + 4) * 4;
+  return 2 * chunk * (2 * padded + STATE_COLUMNS + numbers) * 4;
 }
 
 mlx_built_t mlx_cuda_delta(mlx_function_t *g, int id, const mlx_built_t operands[5]) {
@@ -79,7 +79,7 @@ mlx_built_t mlx_cuda_delta(mlx_function_t *g, int id, const mlx_built_t operands
       .file = mlx_cuda_image(g, MLX_KERNEL_RECURRENT, &d),
       .grid = {p->value_heads * mlx_ceil_div(p->value_dim, STATE_COLUMNS), lanes_of(g), 1},
       .threads = BLOCK_THREADS,
-      .shared_bytes = state_shared_bytes(p->key_dim),
+      .shared_bytes = state_shared_bytes(p->key_dim, 4),
       .operands = {operands[0], operands[1], operands[2], mlx_cuda_f32(g, "rate_f32", operands[3]),
                    mlx_cuda_f32(g, "bias_f32", operands[4])},
       .operand_count = 5,
@@ -99,17 +99,20 @@ mlx_built_t mlx_cuda_scan(mlx_function_t *g, int id, const mlx_built_t operands[
   MLX_DEFINE(&d, {"key_dim", p->state_size}, {"log_rate", p->log_rate});
   if (p->min_step > 0.0) mlx_cuda_define_float(&d, "min_step", p->min_step);
   if (isfinite(p->max_step)) mlx_cuda_define_float(&d, "max_step", p->max_step);
+  if (p->state_rates) MLX_DEFINE(&d, {"state_rates", 1});
+  // With rates of states, the heads are the columns of one head.
+  const int64_t heads = p->state_rates ? 1 : p->heads, head_dim = p->state_rates ? p->heads : p->head_dim;
   mlx_extern_t kernel = {
       .symbol = "mlx_scan",
       .file = mlx_cuda_image(g, MLX_KERNEL_RECURRENT, &d),
-      .grid = {p->heads * mlx_ceil_div(p->head_dim, STATE_COLUMNS), lanes_of(g), 1},
+      .grid = {heads * mlx_ceil_div(head_dim, STATE_COLUMNS), lanes_of(g), 1},
       .threads = BLOCK_THREADS,
-      .shared_bytes = state_shared_bytes(p->state_size),
+      .shared_bytes = state_shared_bytes(p->state_size, p->state_rates ? STATE_COLUMNS : 4),
       .operands = {operands[0], operands[1], mlx_cuda_f32(g, "rate_f32", operands[2]),
                    mlx_cuda_f32(g, "bias_f32", operands[3]), mlx_cuda_f32(g, "skip_f32", operands[4])},
       .operand_count = 5,
       .result = MLX_TYPE(MLX_F32, g->size.tokens, p->heads * p->head_dim),
-      .constants = {(int32_t)g->size.tokens, (int32_t)p->groups, (int32_t)p->heads, (int32_t)p->head_dim},
+      .constants = {(int32_t)g->size.tokens, (int32_t)p->groups, (int32_t)heads, (int32_t)head_dim},
       .constant_count = 4};
   place_state(g, id, &kernel);
   return call(g, node->name, &kernel);

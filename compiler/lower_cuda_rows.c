@@ -74,19 +74,20 @@ static mlx_built_t rmsnorm(mlx_function_t *g, const char *name, mlx_built_t x, i
   mlx_cuda_define_float(&d, "norm_eps", eps);
   MLX_DEFINE(&d, {"warps", warps});
   if (ordered) MLX_DEFINE(&d, {"ordered", 1});
-  if (gain.dims[0] > width) MLX_DEFINE(&d, {"gains", gain.dims[0] / width});
-  const mlx_built_t wide = gain.dtype == MLX_F32 ? gain : mlx_build_convert(g->b, "gain_f32", gain, MLX_F32);
-  return mlx_cuda_call(g, name,
-                       &(mlx_extern_t){.symbol = "mlx_rmsnorm",
-                                       .file = mlx_cuda_image(g, MLX_KERNEL_ROWS, &d),
-                                       .grid = {mlx_ceil_div(rows * warps, BLOCK_WARPS), 1, 1},
-                                       .threads = 32 * BLOCK_WARPS,
-                                       .operands = {x, wide, third.id ? third : x},
-                                       .operand_count = 3,
-                                       .updated_from = 3,
-                                       .result = mlx_type_of(x),
-                                       .constants = {(int32_t)rows, (int32_t)width, third.id && !ordered},
-                                       .constant_count = 3});
+  if (!gain.id) MLX_DEFINE(&d, {"gains", 0});
+  if (gain.id && gain.dims[0] > width) MLX_DEFINE(&d, {"gains", gain.dims[0] / width});
+  return mlx_cuda_call(
+      g, name,
+      &(mlx_extern_t){.symbol = "mlx_rmsnorm",
+                      .file = mlx_cuda_image(g, MLX_KERNEL_ROWS, &d),
+                      .grid = {mlx_ceil_div(rows * warps, BLOCK_WARPS), 1, 1},
+                      .threads = 32 * BLOCK_WARPS,
+                      .operands = {x, gain.id ? mlx_cuda_f32(g, "gain_f32", gain) : x, third.id ? third : x},
+                      .operand_count = 3,
+                      .updated_from = 3,
+                      .result = mlx_type_of(x),
+                      .constants = {(int32_t)rows, (int32_t)width, third.id && !ordered},
+                      .constant_count = 3});
 }
 
 mlx_built_t mlx_cuda_rmsnorm(mlx_function_t *g, const char *name, mlx_built_t x, int64_t width,

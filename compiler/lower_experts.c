@@ -84,6 +84,26 @@ static void multiply_factors(mlx_builder_t *b, mlx_built_t factors, mlx_type_t t
   }
 }
 
+// The weight of the best expert of |remaining| among those near it; see mlx_experts_t.
+static mlx_built_t weight_among_near(mlx_builder_t *b, mlx_built_t remaining, mlx_built_t scores,
+                                     double spread) {
+  const mlx_type_t type = mlx_type_of(scores);
+  const mlx_built_t peak = mlx_build_reduce_last(b, "best_score", "maximum", remaining);
+  const mlx_built_t peaks = mlx_build_broadcast(b, "best_scores", peak, (int64_t[]){0}, type);
+  const mlx_built_t below = mlx_build_binary(b, "minus_best", "subtract", remaining, peaks);
+  mlx_built_t most = mlx_build_unary(b, "sizes", "abs", scores);
+  most = mlx_build_binary(b, "sizes_or_best", "maximum", most, peaks);
+  const mlx_built_t distance = mlx_build_binary(b, "distance", "divide", below, most);
+  const mlx_built_t limit = mlx_build_float(b, "spread", -spread, type);
+  const mlx_built_t near = mlx_build_compare(b, "is_near", "GE", distance, limit);
+  mlx_built_t power = mlx_build_unary(b, "exp", "exponential", below);
+  const mlx_built_t zero = mlx_build_float(b, "zero", 0.0, type);
+  power = mlx_build_select(b, "near_exp", near, power, zero);
+  const mlx_built_t sum = mlx_build_reduce_last(b, "near_sum", "add", power);
+  const mlx_built_t one = mlx_build_float(b, "one", 1.0, mlx_type_of(sum));
+  return mlx_build_binary(b, "weight", "divide", one, sum);
+}
+
 static void choose(mlx_function_t *g, const mlx_experts_t *e, const mlx_expert_weights_t *w,
                    mlx_built_t scores, chosen_t *out) {
   mlx_builder_t *b = g->b;
@@ -103,7 +123,9 @@ static void choose(mlx_function_t *g, const mlx_experts_t *e, const mlx_expert_w
     mlx_built_t index = out->index[out->count] = mlx_build_argmax_last(b, "best", remaining);
     mlx_built_t is_chosen = is_index(b, index, type);
     mlx_built_t selected = mlx_build_select(b, "its_probability", is_chosen, probabilities, zero);
-    mlx_built_t weight = out->weight[out->count] = mlx_build_reduce_last(b, "weight", "add", selected);
+    mlx_built_t weight = out->weight[out->count] = e->spread != 0.0
+                                                       ? weight_among_near(b, remaining, scores, e->spread)
+                                                       : mlx_build_reduce_last(b, "weight", "add", selected);
     remaining = mlx_build_select(b, "remaining_scores", is_chosen, lowest, remaining);
     total = total.id ? mlx_build_binary(b, "weight_sum", "add", total, weight) : weight;
   }

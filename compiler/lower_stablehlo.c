@@ -1,8 +1,14 @@
 // Embedding, norms, products, activations and elementwise ops as plain StableHLO.
 #include "compiler/lower_stablehlo.h"
 
-mlx_built_t mlx_generic_embed(mlx_function_t *g, mlx_built_t table, mlx_built_t tokens) {
+mlx_built_t mlx_generic_embed(mlx_function_t *g, mlx_built_t table, mlx_built_t tokens, bool some) {
   mlx_builder_comment(g->b, "embedding rows of the tokens");
+  if (some) {
+    const mlx_built_t rows = mlx_build_int(g->b, "table_rows", table.dims[0], mlx_type_of(tokens));
+    const mlx_built_t zero = mlx_build_int(g->b, "first_row", 0, mlx_type_of(tokens));
+    const mlx_built_t inside = mlx_build_compare(g->b, "in_table", "LT", tokens, rows);
+    tokens = mlx_build_select(g->b, "row_index", inside, tokens, zero);
+  }
   mlx_built_t indices = mlx_build_reshape(g->b, "token_index", tokens, MLX_TYPE(MLX_I32, tokens.dims[0], 1));
   mlx_built_t rows = mlx_build_gather(g->b, "embedded", table, indices);
   return mlx_build_convert(g->b, "embedded_f32", rows, MLX_F32);
@@ -133,6 +139,48 @@ mlx_built_t mlx_generic_layernorm(mlx_function_t *g, const char *name, mlx_built
     normed = mlx_build_binary(b, bias.id ? "scaled" : name, "multiply", normed, gains);
   }
   return bias.id ? mlx_generic_bias(g, name, normed, bias) : normed;
+}
+
+// ----------------------------------------------------------------------------------------------------------
+// Other ops with sums over a row
+
+mlx_built_t mlx_generic_gain(mlx_function_t *g, const char *name, mlx_built_t x, mlx_built_t weight) {
+  const mlx_built_t wide = mlx_build_convert(g->b, "gain_f32", weight, MLX_F32);
+  const mlx_built_t gains = mlx_build_broadcast(g->b, "gains", wide, (int64_t[]){1}, mlx_type_of(x));
+  return mlx_build_binary(g->b, name, "multiply", x, gains);
+}
+
+mlx_built_t mlx_generic_match(mlx_function_t *g, const char *name, mlx_built_t x, mlx_built_t like,
+                              double least) {
+  mlx_builder_t *b = g->b;
+  mlx_built_t wanted = mlx_build_binary(b, "wanted_square", "multiply", like, like);
+  wanted = mean(b, "wanted_square_mean", wanted);
+  wanted = mlx_build_unary(b, "wanted_size", "sqrt", wanted);
+  mlx_built_t size = mlx_build_binary(b, "square", "multiply", x, x);
+  size = mean(b, "square_mean", size);
+  const mlx_built_t small = mlx_build_float(b, "least", least, mlx_type_of(size));
+  size = mlx_build_binary(b, "square_mean_or_least", "maximum", size, small);
+  size = mlx_build_unary(b, "size", "sqrt", size);
+  const mlx_built_t factor = mlx_build_binary(b, "factor", "divide", wanted, size);
+  const mlx_built_t factors = mlx_build_broadcast(b, "factors", factor, (int64_t[]){0}, mlx_type_of(x));
+  return mlx_build_binary(b, name, "multiply", x, factors);
+}
+
+mlx_built_t mlx_generic_sparsify(mlx_function_t *g, const char *name, mlx_built_t x, double deviations) {
+  mlx_builder_t *b = g->b;
+  const mlx_type_t full = mlx_type_of(x);
+  const mlx_built_t average = mean(b, "mean", x);
+  const mlx_built_t averages = mlx_build_broadcast(b, "means", average, (int64_t[]){0}, full);
+  const mlx_built_t centred = mlx_build_binary(b, "centred", "subtract", x, averages);
+  mlx_built_t deviation = mlx_build_binary(b, "square", "multiply", centred, centred);
+  deviation = mean(b, "variance", deviation);
+  deviation = mlx_build_unary(b, "deviation", "sqrt", deviation);
+  deviation = mlx_generic_scale(g, "distance", deviation, deviations);
+  const mlx_built_t cutoff = mlx_build_binary(b, "cutoff", "add", average, deviation);
+  const mlx_built_t cutoffs = mlx_build_broadcast(b, "cutoffs", cutoff, (int64_t[]){0}, full);
+  x = mlx_build_binary(b, "above_cutoff", "subtract", x, cutoffs);
+  const mlx_built_t zero = mlx_build_float(b, "zero", 0.0, full);
+  return mlx_build_binary(b, name, "maximum", x, zero);
 }
 
 // ----------------------------------------------------------------------------------------------------------

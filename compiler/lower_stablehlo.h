@@ -8,7 +8,7 @@
 
 #include "compiler/function.h"
 
-mlx_built_t mlx_generic_embed(mlx_function_t *g, mlx_built_t table, mlx_built_t tokens);
+mlx_built_t mlx_generic_embed(mlx_function_t *g, mlx_built_t table, mlx_built_t tokens, bool some);
 mlx_built_t mlx_generic_permute(mlx_function_t *g, const char *name, mlx_built_t x, mlx_built_t order);
 mlx_built_t mlx_generic_rmsnorm(mlx_function_t *g, const char *name, mlx_built_t x, mlx_built_t weight,
                                 double eps);
@@ -24,6 +24,10 @@ mlx_built_t mlx_generic_scale(mlx_function_t *g, const char *name, mlx_built_t x
 mlx_built_t mlx_generic_softcap(mlx_function_t *g, const char *name, mlx_built_t x, double cap);
 mlx_built_t mlx_generic_clip(mlx_function_t *g, const char *name, mlx_built_t x, double limit);
 mlx_built_t mlx_generic_grow(mlx_function_t *g, const char *name, mlx_built_t x, double beta, int64_t period);
+mlx_built_t mlx_generic_gain(mlx_function_t *g, const char *name, mlx_built_t x, mlx_built_t weight);
+mlx_built_t mlx_generic_match(mlx_function_t *g, const char *name, mlx_built_t x, mlx_built_t like,
+                              double least);
+mlx_built_t mlx_generic_sparsify(mlx_function_t *g, const char *name, mlx_built_t x, double deviations);
 // |numbers|: MLX_ACT_NUMBERS of them; NULL: the activation has none.
 mlx_built_t mlx_generic_activate(mlx_function_t *g, const char *name, mlx_act_t act, const float *numbers,
                                  mlx_built_t x);

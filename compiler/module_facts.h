@@ -18,9 +18,12 @@ typedef struct mlx_module_facts {
   int64_t page_bytes;       // bytes of one page of the KV pool
   int64_t window_page_bytes;  // bytes of one window page; 0: there are none
   int64_t recurrent_bytes;    // bytes of one state (kernels/step.h); 0: there are none
-  int64_t kv_row;       // innermost dimension of |kv|, whose numbers have the dtype of the manifest's "kv";
-                        // 0: |kv| is a vector of i32
-  int64_t hidden;       // hidden size: numbers in a row of |hidden|
+  int64_t kv_row;  // innermost dimension of |kv|, whose numbers have the dtype of the manifest's "kv";
+                   // 0: |kv| is a vector of i32
+  int64_t hidden;  // hidden size: numbers in a row of |hidden|
+  // The routes that a step can report (kernels/step.h): |route_used| experts in each of |route_layers|
+  // layers; 0: none.
+  int64_t route_layers, route_used;
   int64_t state_bytes;  // device memory of the module's own globals: scratch
 } mlx_module_facts_t;
 

@@ -103,6 +103,7 @@ static const char *look_up(void *library, const symbol_t *symbols, void *calls) 
 // Opening
 
 const char *mlx_nvrtc_built_in = MLXCEL_DEFAULT_NVRTC;
+const char *mlx_nvrtc_added_option;
 
 // Opens a companion library of NVRTC: beside it, as in a wheel or toolkit, else where the loader finds it.
 static mlx_status_t open_beside(const char *folder, const char *name, void **out_library) {
@@ -302,8 +303,10 @@ bool mlx_nvrtc_makes_ptx(const mlx_nvrtc_t *nvrtc) { return nvrtc->has_fatbin; }
 void mlx_nvrtc_identity(const mlx_nvrtc_t *nvrtc, char out_hex[MLX_DIGEST_HEX]) {
   char text[128];
   mlx_digest_t digest;
-  int length = snprintf(text, sizeof text, "%s %llu %u.%u", nvrtc->version, (unsigned long long)nvrtc->size,
-                        nvrtc->fatbin_major, nvrtc->fatbin_minor);
+  int length =
+      snprintf(text, sizeof text, "%s %llu %u.%u%s%s", nvrtc->version, (unsigned long long)nvrtc->size,
+               nvrtc->fatbin_major, nvrtc->fatbin_minor, mlx_nvrtc_added_option ? " " : "",
+               mlx_nvrtc_added_option ? mlx_nvrtc_added_option : "");
   mlx_digest_begin(&digest);
   mlx_digest_field(&digest, "mlxcel nvrtc 1", text, (size_t)length);
   mlx_digest_end(&digest, out_hex);
@@ -346,10 +349,11 @@ static mlx_status_t add_option(options_t *options, const char *prefix, const cha
 }
 
 static mlx_status_t make_options(const mlx_nvrtc_job_t *job, const char *arch, options_t *options) {
-  MLX_TRY(mlx_alloc(job->definition_count + 3, sizeof *options->list, &options->list));
+  MLX_TRY(mlx_alloc(job->definition_count + 4, sizeof *options->list, &options->list));
   MLX_TRY(add_option(options, "--std=", "c++20"));
   MLX_TRY(add_option(options, "--gpu-architecture=", arch));
   for (size_t i = 0; i < job->definition_count; ++i) MLX_TRY(add_option(options, "-D", job->definitions[i]));
+  if (mlx_nvrtc_added_option) MLX_TRY(add_option(options, "", mlx_nvrtc_added_option));
   // Prints registers, shared memory and spills. Must be the last option, see run_program.
   return add_option(options, "--ptxas-options=", "-v");
 }

@@ -17,6 +17,9 @@ typedef struct mlx_nvrtc mlx_nvrtc_t;
 
 // The folder or file of libnvrtc that this build was configured with; "" for none. Only tests change it.
 extern const char *mlx_nvrtc_built_in;
+// An option that every compilation adds, or NULL. Images of each option have their own keys. Only tests
+// change it (tests/support/quick_nvrtc.h).
+extern const char *mlx_nvrtc_added_option;
 
 // Searches |explicit_path| (may be NULL), $MLXCEL_NVRTC, the path this build was configured with, the folder
 // of our own binary, ../lib, the paths of the dynamic loader, and the toolkits in $CUDA_PATH and $CUDA_HOME,

@@ -153,8 +153,10 @@ static void match_qk_norm(mlx_plan_matcher_t *m, mlx_decode_weight_t which, int6
       form->norm_after_rope == after_rope && form->whole_norms == whole && form->qk_layer_norms == of_layer,
       norm, "is another kind of norm than that of the first queries");
   mlx_plan_require(m, whole || node->head_dim == head_dim, norm, "normalizes heads of another size");
+  mlx_plan_require(m, weight, norm, "has no weight");
   mlx_plan_require(m, !of_layer || !after_rope, norm, "is a LayerNorm after RoPE");
   match_number(m, m->plan->norm_eps == 0.0, &m->plan->norm_eps, node->eps, norm);
+  if (!m->fits) return;
   if (!of_layer) {
     match_vector(m, which, layer, norm, 1, whole ? width : head_dim);
     return;

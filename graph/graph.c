@@ -197,3 +197,21 @@ bool mlx_graph_mixes_windows(const mlx_graph_t *graph) {
   const mlx_graph_windows_t w = mlx_graph_windows(graph);
   return w.windowed && w.windowed < w.layers;
 }
+
+int64_t mlx_node_layer(const mlx_node_t *node) {
+  long long layer;
+  return sscanf(node->scope, "layer%lld", &layer) == 1 ? layer : -1;
+}
+
+mlx_graph_routes_t mlx_graph_routes(const mlx_graph_t *graph) {
+  mlx_graph_routes_t routes = {0};
+  for (int id = 1; id <= (int)graph->count; ++id) {
+    const mlx_node_t *node = mlx_graph_node(graph, id);
+    const int64_t layer = mlx_node_layer(node);
+    if (layer >= routes.layers) routes.layers = layer + 1;
+    if (node->kind != MLX_NODE_EXPERTS) continue;
+    if (layer < 0) return (mlx_graph_routes_t){0};
+    if (node->experts.used > routes.used) routes.used = node->experts.used;
+  }
+  return routes;
+}

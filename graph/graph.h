@@ -40,7 +40,7 @@ typedef enum mlx_node_kind {
   MLX_NODE_POSITIONS,       // () -> i32 [M]: position of each token in its sequence
   MLX_NODE_TYPES,           // () -> i32 [M]: type of each token: 0, or 1 for the second text of a pair
   MLX_NODE_WEIGHT,          // () -> the weight |weight_index|
-  MLX_NODE_EMBED,           // (table [rows, width], indices i32 [M]) -> [M, width]
+  MLX_NODE_EMBED,           // (table [rows, width], indices i32 [M]) some -> [M, width]
   MLX_NODE_RMSNORM,         // (x, weight) eps
   MLX_NODE_LAYERNORM,       // (x, weight or none, bias or none) eps
   MLX_NODE_HEAD_RMSNORM,    // (x, weight [head_dim], [heads * head_dim] or none) eps, head_dim
@@ -53,6 +53,9 @@ typedef enum mlx_node_kind {
   MLX_NODE_SOFTCAP,         // (x) cap
   MLX_NODE_CLIP,            // (x) limit
   MLX_NODE_GROW,            // (x, positions) beta, period
+  MLX_NODE_GAIN,            // (x, weight [width]): x * weight
+  MLX_NODE_MATCH,           // (x, like) number: the least mean of squares
+  MLX_NODE_SPARSIFY,        // (x) number: standard deviations
   MLX_NODE_ACTIVATE,        // (x) act
   MLX_NODE_GATED,           // (gate, up) act: act(gate) * up
   MLX_NODE_EXPERTS,       // (x, scores, gate, up, down, gate bias, up bias, down bias, choice bias, factors)
@@ -97,7 +100,7 @@ typedef struct mlx_node {
   int uses;                         // operands of other nodes that refer to this node
   // Attributes. Only those that the kind lists are set.
   union {
-    double number;  // eps, factor, cap, limit or beta
+    double number;  // eps, factor, cap, limit or beta, or that of MATCH and SPARSIFY
     double eps, factor, cap, limit, beta;
   };
   int64_t head_dim, period, start;
@@ -108,6 +111,7 @@ typedef struct mlx_node {
   mlx_delta_t delta;
   mlx_scan_t scan;
   bool silu;
+  bool some;  // indices past the table are those of its first row
   mlx_pooling_t pooling;
   mlx_experts_t experts;    // its biases are operands 5 to 8, its factors operand 9
   size_t weight_index;      // in the model's list of weights
@@ -186,6 +190,15 @@ typedef struct mlx_graph_windows {
 mlx_graph_windows_t mlx_graph_windows(const mlx_graph_t *graph);
 // Whether some layers have a window and others see all positions.
 bool mlx_graph_mixes_windows(const mlx_graph_t *graph);
+
+// The layer of a node, by its scope: 3 of "layer3"; -1: it belongs to none.
+int64_t mlx_node_layer(const mlx_node_t *node);
+// The experts that a token is routed to: |used| in each of |layers| layers, of which some may have no
+// experts. |used| is 0 if no layer has any, or if experts belong to no layer.
+typedef struct mlx_graph_routes {
+  int64_t layers, used;
+} mlx_graph_routes_t;
+mlx_graph_routes_t mlx_graph_routes(const mlx_graph_t *graph);
 
 // Numbers of the recurrent state of a sequence that node |id| keeps, and where they start in the state of all
 // nodes: a multiple of MLX_STATE_ALIGNMENT. |id| may be one more than the number of nodes: then *|out_at| is

@@ -105,12 +105,21 @@ mlx_value_t mlx_op_positions(mlx_graph_t *g) {
 
 mlx_value_t mlx_op_types(mlx_graph_t *g) { return input(g, MLX_NODE_TYPES, "types", &g->types); }
 
-mlx_value_t mlx_op_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens) {
+static mlx_value_t embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens, bool some) {
   mlx_node_t node = node_of(MLX_NODE_EMBED, "embedded", table, tokens);
+  node.some = some;
   REQUIRE(is_matrix(table) && tokens.id && tokens.dtype == MLX_I32 && tokens.rank == 1, table, tokens,
           "expected a table [rows, width] and indices i32[M]");
   node.dims[0] = tokens.dims[0];
   return mlx_graph_append(g, &node);
+}
+
+mlx_value_t mlx_op_embed(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens) {
+  return embed(g, table, tokens, false);
+}
+
+mlx_value_t mlx_op_embed_some(mlx_graph_t *g, mlx_value_t table, mlx_value_t tokens) {
+  return embed(g, table, tokens, true);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -224,7 +233,7 @@ static bool groups_fit(const mlx_experts_t *e, int64_t experts) {
 
 bool mlx_experts_are_plain(const mlx_experts_t *e) {
   return !e->sigmoid && !e->choice_bias.id && !e->factors.id && e->groups <= 1 && e->sum_eps == 0.0 &&
-         (e->weight_scale == 0.0 || e->weight_scale == 1.0);
+         (e->weight_scale == 0.0 || e->weight_scale == 1.0) && e->spread == 0.0;
 }
 
 mlx_value_t mlx_op_experts(mlx_graph_t *g, const char *name, const mlx_experts_t *e, mlx_value_t x,
@@ -240,6 +249,8 @@ mlx_value_t mlx_op_experts(mlx_graph_t *g, const char *name, const mlx_experts_t
           "expected factors [experts]");
   REQUIRE(!e->choice_bias.id || is_vector(e->choice_bias, gate.dims[0]), scores, e->choice_bias,
           "expected scores [M, experts] and a bias of the choice [experts]");
+  REQUIRE(e->spread == 0.0 || (!e->sigmoid && e->groups <= 1 && !e->sum_to_one && !e->choice_bias.id), scores,
+          gate, "expected a spread of weights that are a plain softmax");
   REQUIRE(groups_fit(e, gate.dims[0]), scores, gate,
           "expected groups of at least two experts, and enough experts in those that are used");
   const int more[] = {gate.id,       up.id,           down.id,           e->gate_bias.id,
@@ -299,6 +310,24 @@ mlx_value_t mlx_op_grow(mlx_graph_t *g, const char *name, mlx_value_t x, double 
   mlx_node_t node = node_of(MLX_NODE_GROW, name, x, mlx_op_positions(g));
   node.beta = beta;
   node.period = period;
+  return change(g, node, x);
+}
+
+mlx_value_t mlx_op_gain(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t weight) {
+  mlx_node_t node = node_of(MLX_NODE_GAIN, name, x, weight);
+  REQUIRE(is_rows(x) && is_vector(weight, x.dims[1]), x, weight, "expected x [M, width] and weight [width]");
+  return mlx_graph_append(g, &node);
+}
+
+mlx_value_t mlx_op_match(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t like, double least) {
+  mlx_node_t node = node_of(MLX_NODE_MATCH, name, x, like);
+  node.number = least;
+  return combine(g, node, x, like);
+}
+
+mlx_value_t mlx_op_sparsify(mlx_graph_t *g, const char *name, mlx_value_t x, double deviations) {
+  mlx_node_t node = node_of(MLX_NODE_SPARSIFY, name, x, MLX_NONE);
+  node.number = deviations;
   return change(g, node, x);
 }
 
@@ -406,8 +435,10 @@ mlx_value_t mlx_op_scan(mlx_graph_t *g, const char *name, const mlx_scan_t *s, m
   REQUIRE(s->groups > 0 && s->heads % s->groups == 0 &&
               is_rows_of(xbc, inner + 2 * s->groups * s->state_size) && is_rows_of(step, s->heads),
           xbc, step, "expected x of all heads, B and C of all groups, and step [M, heads]");
-  REQUIRE(is_vector(rate, s->heads) && is_vector(bias, s->heads), rate, bias,
-          "expected rate and bias [heads]");
+  const bool by_state = is_matrix(rate) && rate.dims[0] == s->heads && rate.dims[1] == s->state_size &&
+                        s->groups == 1 && s->head_dim == 1;
+  REQUIRE((s->state_rates ? by_state : is_vector(rate, s->heads)) && is_vector(bias, s->heads), rate, bias,
+          "expected rate and bias [heads], or with rates of states a rate [heads, state_size] of heads of 1");
   REQUIRE(is_vector(skip, s->heads), rate, skip, "expected skip [heads]");
   node.dims[1] = inner;
   const int more[] = {rate.id, bias.id, skip.id};

@@ -59,6 +59,8 @@ mlx_value_t mlx_op_weight(mlx_graph_t *graph, const char *fmt, ...) MLX_PRINTF(2
 
 // Row tokens[i] of |table| [vocab, width] for each of |tokens| [M] -> [M, width]
 mlx_value_t mlx_op_embed(mlx_graph_t *graph, mlx_value_t table, mlx_value_t tokens);
+// The same of a table that has no rows for the last tokens: those have the first row
+mlx_value_t mlx_op_embed_some(mlx_graph_t *graph, mlx_value_t table, mlx_value_t tokens);
 // x / sqrt(mean(x^2) + eps) * weight, over the last dimension
 mlx_value_t mlx_op_rmsnorm(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight,
                            double eps);
@@ -97,6 +99,13 @@ mlx_value_t mlx_op_softcap(mlx_graph_t *graph, const char *name, mlx_value_t x, 
 mlx_value_t mlx_op_clip(mlx_graph_t *graph, const char *name, mlx_value_t x, double limit);
 // x * (1 + beta * log(1 + floor(position / period)))
 mlx_value_t mlx_op_grow(mlx_graph_t *graph, const char *name, mlx_value_t x, double beta, int64_t period);
+// x [M, width] times weight [width], row by row
+mlx_value_t mlx_op_gain(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight);
+// Each row of x times a factor, after which the mean of its squares is that of |like|. The mean of x counts
+// as |least| if it is smaller
+mlx_value_t mlx_op_match(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t like, double least);
+// max(0, x - (mean + deviations * standard deviation)), with the mean and the deviation of each row
+mlx_value_t mlx_op_sparsify(mlx_graph_t *graph, const char *name, mlx_value_t x, double deviations);
 // |numbers|: MLX_ACT_NUMBERS of them, for an activation that has numbers; else NULL.
 mlx_value_t mlx_op_activate(mlx_graph_t *graph, const char *name, mlx_act_t act, const float *numbers,
                             mlx_value_t x);
@@ -113,6 +122,9 @@ mlx_value_t mlx_op_gated(mlx_graph_t *graph, const char *name, mlx_act_t act, ml
 // groups only: those whose two best experts have the largest sum, or with |groups_by_best| whose best expert
 // is the largest.
 //
+// With |spread| (SparseMixer), the weight of an expert is the softmax over the scores that are near its own:
+// s of the experts that are not used before it, with (best - s) / max(|s|, best) at most |spread|.
+//
 // An expert computes down(act(gate(x)) * up(x)), without |up| down(act(gate(x))). With a limit (gpt-oss) it
 // computes
 //   down(g * sigmoid(slope * g) * (u + 1))
@@ -124,6 +136,7 @@ typedef struct mlx_experts {
   int64_t groups, groups_used;  // 0 or 1: no groups
   bool groups_by_best;
   double sum_eps, weight_scale;  // weight_scale 0: 1
+  double spread;                 // 0: none; not with |sigmoid|, |groups|, |sum_to_one| and |choice_bias|
   mlx_value_t choice_bias;       // [experts] or MLX_NONE
   mlx_value_t factors;           // [experts] or MLX_NONE
   mlx_act_t act;
@@ -132,7 +145,8 @@ typedef struct mlx_experts {
   mlx_value_t gate_bias, up_bias;  // [experts, ffn] or MLX_NONE
   mlx_value_t down_bias;           // [experts, hidden] or MLX_NONE
 } mlx_experts_t;
-// Whether the weights are a plain softmax: no sigmoid, choice_bias, groups, sum_eps, weight_scale or factors.
+// Whether the weights are a plain softmax: no sigmoid, choice_bias, groups, sum_eps, weight_scale, spread or
+// factors.
 bool mlx_experts_are_plain(const mlx_experts_t *experts);
 mlx_value_t mlx_op_experts(mlx_graph_t *graph, const char *name, const mlx_experts_t *params,
                            mlx_value_t x,       // [M, hidden]
@@ -227,16 +241,17 @@ mlx_value_t mlx_op_delta(mlx_graph_t *graph, const char *name, const mlx_delta_t
 // Selective scan of Mamba 2. The state of each head is a matrix S [state_size, head_dim]. A token computes
 //   dt = softplus(step + bias) clamped to [min_step, max_step]
 //   S = S * exp(dt * A) + dt * B^T x;  out = C S + skip * x
-// with A = -exp(rate), or rate unless |log_rate|. The heads of a group share B and C.
+// with A = -exp(rate), or rate unless |log_rate|. The heads of a group share B and C. Of Mamba 1: with
+// |state_rates| each row of a state has its own A. There is one group, and head_dim is 1.
 typedef struct mlx_scan {
   int64_t heads, groups, head_dim, state_size;
   double min_step, max_step;  // max_step may be infinite
-  bool log_rate;
+  bool log_rate, state_rates;
 } mlx_scan_t;
 mlx_value_t mlx_op_scan(mlx_graph_t *graph, const char *name, const mlx_scan_t *params,
                         mlx_value_t xbc,    // [M, heads * head_dim + 2 * groups * state_size]
                         mlx_value_t step,   // [M, heads]
-                        mlx_value_t rate,   // [heads]
+                        mlx_value_t rate,   // [heads]; with state_rates [heads, state_size]
                         mlx_value_t bias,   // [heads]
                         mlx_value_t skip);  // [heads] -> [M, heads * head_dim]
 

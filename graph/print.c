@@ -23,6 +23,9 @@ const char *mlx_node_kind_name(mlx_node_kind_t kind) {
       [MLX_NODE_SOFTCAP] = "softcap",
       [MLX_NODE_CLIP] = "clip",
       [MLX_NODE_GROW] = "grow",
+      [MLX_NODE_GAIN] = "gain",
+      [MLX_NODE_MATCH] = "match",
+      [MLX_NODE_SPARSIFY] = "sparsify",
       [MLX_NODE_ACTIVATE] = "activate",
       [MLX_NODE_GATED] = "gated",
       [MLX_NODE_JOIN] = "join",
@@ -117,6 +120,7 @@ static void print_scan(const mlx_scan_t *s, mlx_text_t *out) {
   if (s->min_step > 0.0) mlx_text_printf(out, " min_step=%.6g", s->min_step);
   if (isfinite(s->max_step)) mlx_text_printf(out, " max_step=%.6g", s->max_step);
   if (s->log_rate) mlx_text_puts(out, " log_rate");
+  if (s->state_rates) mlx_text_puts(out, " state_rates");
 }
 
 static void print_experts(const mlx_experts_t *e, mlx_text_t *out) {
@@ -129,6 +133,7 @@ static void print_experts(const mlx_experts_t *e, mlx_text_t *out) {
   if (e->sum_eps != 0.0) mlx_text_printf(out, " sum_eps=%.6g", e->sum_eps);
   if (e->weight_scale != 0.0 && e->weight_scale != 1.0)
     mlx_text_printf(out, " weight_scale=%.6g", e->weight_scale);
+  if (e->spread != 0.0) mlx_text_printf(out, " spread=%.6g", e->spread);
   if (e->limit != 0.0) {
     mlx_text_printf(out, " limit=%.6g slope=%.6g", e->limit, e->slope);
   } else {
@@ -150,6 +155,9 @@ static void print_attributes(const mlx_node_t *node, mlx_text_t *out) {
     case MLX_NODE_GROW:
       mlx_text_printf(out, " beta=%.6g period=%lld", node->beta, (long long)node->period);
       break;
+    case MLX_NODE_EMBED: mlx_text_puts(out, node->some ? " some" : ""); break;
+    case MLX_NODE_MATCH: mlx_text_printf(out, " least=%.6g", node->number); break;
+    case MLX_NODE_SPARSIFY: mlx_text_printf(out, " deviations=%.6g", node->number); break;
     case MLX_NODE_ACTIVATE:
     case MLX_NODE_GATED: print_act(node, out); break;
     case MLX_NODE_HEAD_JOIN: mlx_text_printf(out, " head_dim=%lld", (long long)node->head_dim); break;

@@ -30,6 +30,10 @@
 // reads one state and writes another, which may be the same; state 0 belongs to no sequence. A segment that
 // starts at position 0 reads none: its state is zero. Padding changes no state but state 0.
 //
+// A module with "routes" (manifest) can report the experts that each token was routed to. Where
+// MLX_STEP_AT_ROUTES is not 0, step_N stores them in |results|, behind its rows. Entries of layers without
+// experts, and of padding, stay as they are. step_1 and burst store none.
+//
 // A module that is not "ragged" (manifest) computes one segment per step.
 //
 // "?" is any size, unless the module has "fixed rows" (manifest). Such a function declares the smallest
@@ -76,6 +80,9 @@ enum {
   MLX_STEP_AT_WINDOW_PAGES,  // [slots][slot pages] like the page table, of window pages
   MLX_STEP_STATES,           // states of |kv|; 0: there are none
   MLX_STEP_AT_STATES,  // [slots][2] the state that a segment of the slot reads, and the one that it writes
+  // Word offset in |results| of [N][layers][used] experts of each token, the one with the largest weight
+  // first; 0: they are not wanted.
+  MLX_STEP_AT_ROUTES,
   MLX_STEP_HEADER_WORDS = 64
 };
 

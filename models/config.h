@@ -20,9 +20,10 @@ typedef struct mlx_config {
   int64_t vocab;
   int64_t context;  // context length the model was trained for
   double norm_eps;
-  bool norm_centered;  // LayerNorm in an architecture that has RMSNorm or LayerNorm
-  bool whole_norms;    // the file has whole norm weights where Hugging Face's files have weight - 1
-  bool tied_head;      // the LM head shares the embedding table
+  double post_norm_eps;  // of norms after attention and MLP, if it may differ
+  bool norm_centered;    // LayerNorm in an architecture that has RMSNorm or LayerNorm
+  bool whole_norms;      // the file has whole norm weights where Hugging Face's files have weight - 1
+  bool tied_head;        // the LM head shares the embedding table
 
   // Extents of tensor rules that follow from the sizes above.
   int64_t qkv_width;      // (heads + 2 * kv_heads) * head_dim, for a fused q, k and v
@@ -35,7 +36,12 @@ typedef struct mlx_config {
   // Per-layer embeddings: each layer adds its own embedding of the token.
   int64_t layer_embedding;   // width of it; 0: there is none
   int64_t layer_embeddings;  // of all layers side by side
-  int64_t layer_vocab;       // rows of their table
+  int64_t layer_vocab;       // rows of their table; tokens after the last one have the first row's embedding
+  // Residual streams (AltUp), numbers for the extents of rules, and the rank of the product beside attention.
+  int64_t streams, more_streams, stream_pairs, laurel_rank;
+  bool altup_scaled;               // the first stream has a gain before the per-layer embedding
+  bool sparse[MLX_MAX_LAYERS];     // only the largest numbers of the gate of the layer's MLP count: those
+  float sparsity[MLX_MAX_LAYERS];  // that are so many standard deviations above their mean
 
   // Mixture of experts.
   int64_t experts;                            // per layer
@@ -47,6 +53,7 @@ typedef struct mlx_config {
   bool sigmoid_scores;                        // the weights of experts are sigmoids, not a softmax
   bool choice_bias;                           // a bias of the choice of experts
   double expert_sum_eps, expert_scale;        // sum_eps and weight_scale of mlx_experts_t
+  double expert_spread;                       // spread of mlx_experts_t
   int64_t expert_groups, expert_groups_used;  // 0 or 1: no groups
   bool expert_groups_by_best;                 // groups_by_best of mlx_experts_t
   int64_t dense_layers;                       // layers with an MLP instead, the first ones
@@ -98,6 +105,9 @@ typedef struct mlx_config {
   int64_t scan_norm_groups;              // heads are normalised in so many groups; 0: no norm
   bool scan_norm_first;                  // the norm is before the gate
   bool scan_in_bias, scan_out_bias;      // of the input and of the output projection
+  int64_t step_rank;                     // of Mamba 1: width of what the steps are a product of
+  int64_t scan_x_width;                  // step_rank + 2 * scan.state_size
+  bool scan_part_norms;                  // that, B and C have norms
   double scan_in_scale, scan_scales[5];  // factors of the input, and of z, x, B, C and dt
   double key_scale, attention_in_scale, attention_out_scale, scan_out_scale;  // Falcon-H1
   double gate_scale, down_scale;                                              // of its MLP

@@ -4,28 +4,26 @@
 // beside the MLP and reads the same residual stream.
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
-#include "models/shared/blocks.h"
+#include "models/shared/gemma.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // The layers that have a tensor
 
-static bool is_shared(const mlx_config_t *c, int layer) { return layer >= c->layers - c->shared_kv_layers; }
 static bool is_window(const mlx_config_t *c, int layer) { return c->windowed[layer]; }
 static bool is_global(const mlx_config_t *c, int layer) { return !c->windowed[layer]; }
 static bool has_window_keys(const mlx_config_t *c, int layer) {
-  return is_window(c, layer) && !is_shared(c, layer);
+  return is_window(c, layer) && !mlx_shares_kv(c, layer);
 }
 static bool has_global_keys(const mlx_config_t *c, int layer) {
-  return is_global(c, layer) && !is_shared(c, layer);
+  return is_global(c, layer) && !mlx_shares_kv(c, layer);
 }
 static bool has_global_values(const mlx_config_t *c, int layer) {
   return has_global_keys(c, layer) && !c->values_are_keys;
 }
-static bool is_narrow(const mlx_config_t *c, int layer) { return !is_shared(c, layer); }
+static bool is_narrow(const mlx_config_t *c, int layer) { return !mlx_shares_kv(c, layer); }
 static bool has_layer_embedding(const mlx_config_t *c) { return c->layer_embedding; }
 static bool has_experts(const mlx_config_t *c) { return c->experts; }
 
@@ -54,12 +52,7 @@ static bool has_experts(const mlx_config_t *c) { return c->experts; }
 
 static const mlx_tensor_rule_t gemma4_tensors[] = {
     MLX_RULE_EMBED,
-    MLX_MATRIX("model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight", MLX_DIM(layer_vocab),
-               MLX_DIM(layer_embeddings), OF_LAYERS),
-    MLX_MATRIX("model.per_layer_model_projection.weight", "per_layer_model_proj.weight",
-               MLX_DIM(layer_embeddings), MLX_DIM(hidden), OF_LAYERS),
-    MLX_VECTOR("model.per_layer_projection_norm.weight", "per_layer_proj_norm.weight",
-               MLX_DIM(layer_embedding), OF_LAYERS),
+    MLX_RULES_LAYER_EMBEDDINGS(OF_LAYERS),
     MLX_LAYER_NORM("input_layernorm", "attn_norm"),
     PROJECTION("q_proj", "attn_q", MLX_HEADS(heads), MLX_DIM(hidden), mlx_has_q_bias, is_window),
     PROJECTION("q_proj", "attn_q", GLOBAL_HEADS(heads), MLX_DIM(hidden), mlx_has_q_bias, is_global),
@@ -81,7 +74,7 @@ static const mlx_tensor_rule_t gemma4_tensors[] = {
     MLX_LAYER_NORM("post_attention_layernorm", "post_attention_norm"),
     MLX_LAYER_NORM("pre_feedforward_layernorm", "ffn_norm"),
     MLP(MLX_DIM(ffn), is_narrow),
-    MLP(MLX_DIM(wide_ffn), is_shared),
+    MLP(MLX_DIM(wide_ffn), mlx_shares_kv),
     MLX_LAYER_NORM("post_feedforward_layernorm_1", "post_ffw_norm_1", IN_MIXTURE),
     MLX_LAYER_NORM("pre_feedforward_layernorm_2", "pre_ffw_norm_2", IN_MIXTURE),
     MLX_LAYER_NORM("post_feedforward_layernorm_2", "post_ffw_norm_2", IN_MIXTURE),
@@ -95,28 +88,10 @@ static const mlx_tensor_rule_t gemma4_tensors[] = {
             MLX_FUSED_SECOND_HALF),
     EXPERTS("down_proj", "ffn_down_exps", MLX_DIM(hidden), MLX_DIM(expert_ffn), "down_proj", MLX_NOT_FUSED),
     MLX_LAYER_NORM("post_feedforward_layernorm", "post_ffw_norm"),
-    MLX_LAYER_MATRIX("per_layer_input_gate.weight", "inp_gate.weight", MLX_DIM(layer_embedding),
-                     MLX_DIM(hidden), OF_LAYERS),
-    MLX_LAYER_MATRIX("per_layer_projection.weight", "proj.weight", MLX_DIM(hidden), MLX_DIM(layer_embedding),
-                     OF_LAYERS),
-    MLX_LAYER_NORM("post_per_layer_input_norm", "post_norm", OF_LAYERS),
+    MLX_RULES_LAYER_EMBEDDING_OF_LAYER(OF_LAYERS),
     MLX_RULE_FINAL_NORM(),
     MLX_RULE_HEAD,
 };
-
-// Published files have keys and values of layers that share those of an earlier layer.
-static bool skips(const mlx_config_t *c, const char *name) {
-  static const char *const parts[] = {".self_attn.k_proj.", ".self_attn.v_proj.", ".self_attn.k_norm.",
-                                      ".self_attn.v_norm.", ".attn_k.",           ".attn_v.",
-                                      ".attn_k_norm."};
-  const bool gguf = !strncmp(name, "blk.", 4);
-  if (!c->shared_kv_layers || (!gguf && strncmp(name, "model.layers.", 13))) return false;
-  char *end;
-  const long layer = strtol(name + (gguf ? 4 : 13), &end, 10);
-  for (size_t i = 0; i < sizeof parts / sizeof *parts; ++i)
-    if (!strncmp(end, parts[i], strlen(parts[i]))) return layer < c->layers && is_shared(c, (int)layer);
-  return false;
-}
 
 // ----------------------------------------------------------------------------------------------------------
 // Config
@@ -187,7 +162,8 @@ static mlx_status_t read_gguf_heads(const mlx_source_t *source, mlx_config_t *c)
     if (mlx_source_array_length(source, NULL, kv_key))
       MLX_TRY(mlx_source_int_at(source, kv_key, (size_t)i, heads));
     snprintf(name, sizeof name, "blk.%lld.attn_v.weight", (long long)i);
-    if (!c->windowed[i] && !is_shared(c, (int)i)) c->values_are_keys = !mlx_source_tensor(source, NULL, name);
+    if (!c->windowed[i] && !mlx_shares_kv(c, (int)i))
+      c->values_are_keys = !mlx_source_tensor(source, NULL, name);
   }
   return NULL;
 }
@@ -208,24 +184,11 @@ static mlx_status_t check_heads(const mlx_source_t *source, const mlx_config_t *
   return NULL;
 }
 
-// The last layer of the same kind that stores keys and values; -1: none.
-static int64_t kv_layer_of(const mlx_config_t *c, int layer) {
-  for (int64_t i = c->layers - c->shared_kv_layers - 1; i >= 0; --i)
-    if (c->windowed[i] == c->windowed[layer]) return i;
-  return -1;
-}
-
 // The last layers that share keys and values, and the width of their MLPs.
 static mlx_status_t read_shared_layers(const mlx_source_t *source, mlx_config_t *c) {
   const char *list = ".feed_forward_length";
-  bool found, wide;
-  MLX_TRY(mlx_source_int(source, "num_kv_shared_layers", ".attention.shared_kv_layers", 0, c->layers - 1,
-                         &c->shared_kv_layers, &found));
-  for (int64_t i = c->layers - c->shared_kv_layers; i < c->layers; ++i) {
-    if (kv_layer_of(c, (int)i) >= 0) continue;
-    return mlx_source_field_error(source, "num_kv_shared_layers", ".attention.shared_kv_layers",
-                                  MLX_INVALID_INPUT, "leaves layer %lld without keys to share", (long long)i);
-  }
+  bool wide;
+  MLX_TRY(mlx_read_shared_kv(source, 0, c));
   MLX_TRY(mlx_read_flag(source, "use_double_wide_mlp", NULL, false, &wide));
   if (mlx_source_array_length(source, NULL, list)) {
     MLX_TRY(mlx_source_int_at(source, list, 0, &c->ffn));
@@ -244,15 +207,8 @@ static bool is_unified(const mlx_source_t *source) {
 }
 
 static mlx_status_t read_layer_embedding(const mlx_source_t *source, mlx_config_t *c) {
-  const bool gguf = mlx_source_is_gguf(source);
-  bool found;
   if (is_unified(source)) return NULL;
-  c->layer_embedding = gguf || mlx_source_mentions(source, "hidden_size_per_layer_input") ? 0 : 256;
-  c->layer_vocab = gguf ? c->vocab : 262144;
-  MLX_TRY(mlx_source_int(source, "hidden_size_per_layer_input", ".embedding_length_per_layer_input", 0,
-                         1 << 16, &c->layer_embedding, &found));
-  MLX_TRY(mlx_source_int(source, "vocab_size_per_layer_input", NULL, 1, 1 << 26, &c->layer_vocab, &found));
-  c->layer_embeddings = c->layers * c->layer_embedding;
+  MLX_TRY(mlx_read_layer_embedding(source, c));
   if (!c->layer_embedding || c->layer_vocab >= c->vocab) return NULL;
   return mlx_source_field_error(source, "vocab_size_per_layer_input", NULL, MLX_UNSUPPORTED,
                                 "is less than the vocabulary size");
@@ -342,29 +298,6 @@ static mlx_status_t gemma4_read_config(const mlx_source_t *source, mlx_config_t 
 // ----------------------------------------------------------------------------------------------------------
 // The network
 
-static mlx_value_t attention(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t h) {
-  const int64_t head_dim = mlx_head_dim_of(c, layer);
-  const mlx_rope_t *rope = mlx_rope_of(g, c, layer);
-  mlx_attention_t a = mlx_attention_of(c, layer);
-  mlx_value_t k = MLX_NONE, v = MLX_NONE;
-  mlx_value_t q =
-      mlx_op_linear_bias(g, "q", h, MLX_W("self_attn.q_proj"), MLX_B("self_attn.q_proj", c->q_bias));
-  q = mlx_op_head_rmsnorm(g, "q_normed", q, head_dim, MLX_W("self_attn.q_norm"), c->norm_eps);
-  q = mlx_op_rope(g, "q_rope", q, head_dim, rope);  // [M, heads * head_dim]
-  if (is_shared(c, layer)) {
-    a.shared = true;
-    a.kv_layer = kv_layer_of(c, layer);
-  } else {
-    k = v = mlx_op_linear_bias(g, "k", h, MLX_W("self_attn.k_proj"), MLX_B("self_attn.k_proj", c->kv_bias));
-    if (c->windowed[layer] || !c->values_are_keys)
-      v = mlx_op_linear_bias(g, "v", h, MLX_W("self_attn.v_proj"), MLX_B("self_attn.v_proj", c->kv_bias));
-    k = mlx_op_head_rmsnorm(g, "k_normed", k, head_dim, MLX_W("self_attn.k_norm"), c->norm_eps);
-    k = mlx_op_rope(g, "k_rope", k, head_dim, rope);  // [M, kv_heads * head_dim]
-    v = mlx_op_head_rmsnorm(g, "v_normed", v, head_dim, MLX_NONE, c->norm_eps);
-  }
-  return mlx_block_output(g, c, layer, mlx_op_attention(g, &a, q, k, v));
-}
-
 // The experts read the residual stream |x|, not the MLP's input.
 static mlx_value_t mixture(mlx_graph_t *g, const mlx_config_t *c, int layer, mlx_value_t x) {
   mlx_experts_t experts = mlx_experts_of(c);
@@ -384,7 +317,7 @@ static mlx_value_t layer_of(mlx_graph_t *g, const mlx_config_t *c, int layer, ml
                             mlx_value_t embedding) {
   mlx_op_scope(g, "layer%d", layer);
   mlx_value_t h = mlx_op_rmsnorm(g, "attn_in", x, MLX_W("input_layernorm"), c->norm_eps);
-  h = attention(g, c, layer, h);
+  h = mlx_block_gemma_attention(g, c, layer, h);
   h = mlx_op_rmsnorm(g, "attn_out", h, MLX_W("post_attention_layernorm"), c->norm_eps);
   x = mlx_op_add(g, "after_attn", x, h);
   h = mlx_op_rmsnorm(g, "mlp_in", x, MLX_W("pre_feedforward_layernorm"), c->norm_eps);
@@ -396,36 +329,17 @@ static mlx_value_t layer_of(mlx_graph_t *g, const mlx_config_t *c, int layer, ml
   h = mlx_op_rmsnorm(g, "mlp_out", h, MLX_W("post_feedforward_layernorm"), c->norm_eps);
   x = mlx_op_add(g, "after_mlp", x, h);
   if (embedding.id) {
-    h = mlx_op_linear(g, "embedding_gate", x, MLX_W("per_layer_input_gate"));  // [M, layer_embedding]
-    mlx_value_t own =
-        mlx_op_columns(g, "embedding", embedding, layer * c->layer_embedding, c->layer_embedding);
-    h = mlx_op_gated(g, "embedding_gated", c->act, h, own);
-    h = mlx_op_linear(g, "embedding_out", h, MLX_W("per_layer_projection"));
-    h = mlx_op_rmsnorm(g, "embedding_normed", h, MLX_W("post_per_layer_input_norm"), c->norm_eps);
+    h = mlx_block_layer_embedding(g, c, layer, x, embedding);
     x = mlx_op_add(g, "after_embedding", x, h);
   }
   const float scale = c->layer_scales[layer];
   return mlx_op_scale(g, "out", x, scale == 0.0f ? 1.0 : (double)scale);
 }
 
-// What the token and its embedding |x| give to each layer: [M, layer_embeddings]
-static mlx_value_t embed_for_layers(mlx_graph_t *g, const mlx_config_t *c, mlx_value_t tokens,
-                                    mlx_value_t x) {
-  if (!c->layer_embedding) return MLX_NONE;
-  mlx_value_t own = mlx_op_embed(g, mlx_op_weight(g, "model.embed_tokens_per_layer.weight"), tokens);
-  own = mlx_op_scale(g, "layer_embeddings", own, sqrt((double)c->layer_embedding));
-  mlx_value_t h =
-      mlx_op_linear(g, "layer_inputs", x, mlx_op_weight(g, "model.per_layer_model_projection.weight"));
-  h = mlx_op_scale(g, "layer_inputs_scaled", h, 1.0 / sqrt((double)c->hidden));
-  h = mlx_op_head_rmsnorm(g, "layer_inputs_normed", h, c->layer_embedding,
-                          mlx_op_weight(g, "model.per_layer_projection_norm.weight"), c->norm_eps);
-  return mlx_op_scale(g, "of_layers", mlx_op_add(g, "with_embeddings", h, own), sqrt(0.5));
-}
-
 static mlx_value_t gemma4_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t tokens) {
   const mlx_config_t *c = &model->config;
   mlx_value_t x = mlx_block_embed(g, c, tokens);  // [M, hidden]
-  const mlx_value_t embedding = embed_for_layers(g, c, tokens, x);
+  const mlx_value_t embedding = mlx_block_layer_embeddings(g, c, tokens, x);
   for (int layer = 0; layer < c->layers; ++layer) x = layer_of(g, c, layer, x, embedding);
   mlx_op_scope(g, "%s", "");
   return mlx_op_rmsnorm(g, "final", x, mlx_op_weight(g, "model.norm.weight"), c->norm_eps);
@@ -441,7 +355,7 @@ const mlx_arch_t mlx_arch_gemma4 = {
     .gguf_types = gemma4_gguf_types,
     MLX_TENSORS(gemma4_tensors),
     .ignored = gemma4_ignored,
-    .skips = skips,
+    .skips = mlx_skips_shared_kv,
     .read_config = gemma4_read_config,
     .forward = gemma4_forward,
 };

@@ -12,28 +12,8 @@ static const mlx_tensor_rule_t granite_swa_tensors[] = {
     MLX_RULE_HEAD,
 };
 
-// layer_rope_theta has the base of each layer, 0 for a layer without a rope. All other bases must be equal.
-static mlx_status_t read_ropes(const mlx_source_t *source, mlx_config_t *c) {
-  const char *key = "layer_rope_theta";
-  const size_t listed = mlx_source_array_length(source, key, NULL);
-  mlx_rope_fields_t rope = {0};
-  if (listed && listed != (size_t)c->layers)
-    return mlx_source_field_error(source, key, NULL, MLX_INVALID_INPUT,
-                                  "must have one number for each of the %lld layers", (long long)c->layers);
-  for (size_t i = 0; i < listed; ++i) {
-    double theta;
-    MLX_TRY(mlx_source_number_at(source, key, NULL, i, &theta));
-    c->no_rope[i] = theta == 0.0;
-    if (theta != 0.0 && rope.fixed_theta != 0.0 && theta != rope.fixed_theta)
-      return mlx_source_field_error(source, key, NULL, MLX_UNSUPPORTED,
-                                    "has %g and %g; only one base besides 0 is supported", rope.fixed_theta,
-                                    theta);
-    if (theta != 0.0) rope.fixed_theta = theta;
-  }
-  return mlx_read_rope(source, &rope, c, &c->rope);
-}
-
 static mlx_status_t granite_swa_read_config(const mlx_source_t *source, mlx_config_t *c) {
+  mlx_rope_fields_t rope = {0};
   MLX_TRY(mlx_read_act(source, "hidden_act", MLX_ACT_SILU, &c->act));
   MLX_TRY(mlx_read_sizes(source, &(mlx_size_names_t){.default_kv_heads = 4}, true, c));
   MLX_TRY(mlx_read_rms_eps(source, c));
@@ -44,7 +24,8 @@ static mlx_status_t granite_swa_read_config(const mlx_source_t *source, mlx_conf
   if (!mlx_source_has(source, "layer_types", NULL))  // every fourth layer, the first included, has no window
     for (int64_t i = 0; i < c->layers; i += 4) c->windowed[i] = false;
   c->sinks = true;
-  return read_ropes(source, c);
+  MLX_TRY(mlx_read_layer_ropes(source, c, &rope));
+  return mlx_read_rope(source, &rope, c, &c->rope);
 }
 
 static const char *const granite_swa_types[] = {"granite_swa", NULL};

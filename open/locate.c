@@ -120,20 +120,43 @@ static mlx_status_t unknown_model(const char *model) {
                          nearest.text[0] ? "did you mean " : "", nearest.text, nearest.text[0] ? "? " : "");
 }
 
-mlx_status_t mlx_locate(const char *name, const mlx_report_t *report, char **out_path) {
+// References name their own source; every other name is looked up on this machine.
+static bool is_reference(const char *name) {
+  return mlx_is_oci_ref(name) || mlx_is_hub_ref(name) || mlx_is_gguf_url(name);
+}
+
+// The path of a name that is no reference. *|out_path| is NULL for a short name: mlx_locate may pull it.
+static mlx_status_t find_name(const char *name, char **out_path) {
   struct stat info;
+  *out_path = NULL;
+  if (is_url(name)) return unknown_model(name);
+  if (!stat(name, &info)) return mlx_copy_text(name, strlen(name), out_path);
+  if (mlx_short_name_find(name)) return NULL;
+  if (name[0] != '/' && name[0] != '.') MLX_TRY(mlx_stored_models_find(name, out_path));
+  if (*out_path) return NULL;
+  return is_path(name) ? mlx_copy_text(name, strlen(name), out_path) : unknown_model(name);
+}
+
+mlx_status_t mlx_locate(const char *name, const mlx_report_t *report, char **out_path) {
   *out_path = NULL;
   if (mlx_is_oci_ref(name)) return locate_oci(name, report, out_path);
   if (mlx_is_hub_ref(name)) return locate_hub(name, report, out_path);
   if (mlx_is_gguf_url(name)) return locate_gguf(name, report, out_path);
-  if (is_url(name)) return unknown_model(name);
-  if (!stat(name, &info)) return mlx_copy_text(name, strlen(name), out_path);
-  const mlx_short_name_t *known = mlx_short_name_find(name);
-  if (known)
-    return mlx_status_annotate(locate_hub(known->ref, report, out_path), "%s (%s)", name, known->ref);
-  if (name[0] != '/' && name[0] != '.') MLX_TRY(mlx_stored_models_find(name, out_path));
+  MLX_TRY(find_name(name, out_path));
   if (*out_path) return NULL;
-  return is_path(name) ? mlx_copy_text(name, strlen(name), out_path) : unknown_model(name);
+  const mlx_short_name_t *known = mlx_short_name_find(name);
+  return mlx_status_annotate(locate_hub(known->ref, report, out_path), "%s (%s)", name, known->ref);
+}
+
+mlx_status_t mlx_locate_check(const char *name) {
+  char *path;
+  if (is_reference(name)) return NULL;
+  MLX_TRY(find_name(name, &path));
+  mlx_status_t status = path && !mlx_is_file(path) && !mlx_is_dir(path)
+                            ? mlx_error(MLX_NOT_FOUND, "there is no model '%s'", path)
+                            : NULL;
+  mlx_free(path);
+  return status;
 }
 
 // A reference that was pulled as it is written.

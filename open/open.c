@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "compiler/compile.h"
 #include "open/locate.h"
+#include "open/remote_modules.h"
 #include "open/replacement.h"
 #include "open/texts.h"
 #include "runtime/rooms.h"
@@ -106,8 +107,15 @@ static mlx_status_t compile_and_open(source_t *source, mlx_compile_options_t *co
   compile->for_engine = true;
   compile->accept = accept_prompt;
   compile->user = source;
-  MLX_TRY(mlx_cache_open(NULL, &source->cache));
-  mlx_status_t status = mlx_compile(source->path, compile, source->cache, &compiled);
+  mlx_remote_cache_t *remote;
+  MLX_TRY(mlx_remote_modules_open(compile, &remote));
+  mlx_status_t status = mlx_cache_open(NULL, &source->cache);
+  if (status) {
+    mlx_remote_cache_close(remote);
+    return status;
+  }
+  status = mlx_compile(source->path, compile, source->cache, &compiled);
+  mlx_remote_cache_close(remote);
   times->compile_seconds = compiled.seconds;
   times->was_compiled = !status && !compiled.from_cache;
   if (!status) status = mlx_report_check(options->report);

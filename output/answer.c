@@ -47,6 +47,17 @@ static mlx_status_t add_tokens(mlx_answer_choice_t *choice, const mlx_event_t *e
   return NULL;
 }
 
+static mlx_status_t copy_routes(const mlx_answer_routes_t *from, mlx_answer_routes_t *out) {
+  const size_t count = from->tokens * (size_t)(from->layers * from->used);  // fits: they are in memory
+  int16_t *experts;
+  if (!from->experts) return NULL;
+  MLX_TRY(mlx_alloc(count, sizeof *experts, &experts));
+  memcpy(experts, from->experts, count * sizeof *experts);
+  *out = *from;
+  out->experts = experts;
+  return NULL;
+}
+
 static mlx_status_t finish_choice(mlx_answer_choice_t *choice, const mlx_event_t *event) {
   choice->finish = event->finish;
   choice->stop = event->stop;
@@ -54,6 +65,7 @@ static mlx_status_t finish_choice(mlx_answer_choice_t *choice, const mlx_event_t
   MLX_TRY(mlx_alloc(event->id_count, sizeof *choice->ids, &choice->ids));
   if (event->id_count) memcpy(choice->ids, event->ids, event->id_count * sizeof *choice->ids);
   choice->id_count = event->id_count;
+  MLX_TRY(copy_routes(&event->routes, &choice->routes));
   MLX_TRY(mlx_alloc(event->prompt_token_count, sizeof *choice->prompt_tokens, &choice->prompt_tokens));
   for (size_t i = 0; i < event->prompt_token_count; ++i) {
     MLX_TRY(copy_token(&event->prompt_tokens[i], &choice->prompt_tokens[i]));
@@ -156,6 +168,7 @@ static void clear_choice(mlx_answer_choice_t *choice) {
   mlx_free(choice->tokens);
   mlx_free(choice->prompt_tokens);
   mlx_free(choice->ids);
+  mlx_free((void *)(uintptr_t)choice->routes.experts);
   mlx_text_clear(&choice->text);
   mlx_text_clear(&choice->reasoning);
 }

@@ -31,6 +31,13 @@ typedef struct mlx_answer_token {
   size_t top_count;
 } mlx_answer_token_t;
 
+// The experts of |tokens| tokens: [tokens][layers][used]. NULL: the call did not ask for them.
+typedef struct mlx_answer_routes {
+  const int16_t *experts;
+  size_t tokens;
+  int64_t layers, used;
+} mlx_answer_routes_t;
+
 // Everything is borrowed for the call that gets the event.
 typedef struct mlx_event {
   mlx_event_kind_t kind;
@@ -48,8 +55,9 @@ typedef struct mlx_event {
   // FINISH: the tokens of the prompt, if the call asked for their log-probabilities.
   const mlx_answer_token_t *prompt_tokens;
   size_t prompt_token_count;
-  const char *stop;     // FINISH: the stop string of the call that ended the text; NULL: none
-  double mean_logprob;  // FINISH: of the choice's tokens; 0: unknown
+  const char *stop;            // FINISH: the stop string of the call that ended the text; NULL: none
+  double mean_logprob;         // FINISH: of the choice's tokens; 0: unknown
+  mlx_answer_routes_t routes;  // FINISH
 } mlx_event_t;
 
 typedef struct mlx_tool_call {
@@ -71,6 +79,7 @@ typedef struct mlx_answer_choice {
   size_t prompt_token_count;
   int32_t *ids;  // [id_count] of all tokens, also of one that ended the text
   size_t id_count;
+  mlx_answer_routes_t routes;  // a copy that the choice owns
 } mlx_answer_choice_t;
 
 typedef struct mlx_answer {

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 
-SCALARS = {"int": "c_int", "bool": "c_bool", "size_t": "c_size_t", "int32_t": "c_int32", "int64_t": "c_int64", "uint32_t": "c_uint32",
+SCALARS = {"int": "c_int", "bool": "c_bool", "size_t": "c_size_t", "int16_t": "c_int16", "int32_t": "c_int32", "int64_t": "c_int64", "uint32_t": "c_uint32",
            "uint64_t": "c_uint64", "float": "c_float", "double": "c_double", "char": "c_char"}
 
 

@@ -35,6 +35,9 @@ void mlx_scheduler_leave_steps(mlx_scheduler_t *s, const mlx_request_t *request)
     for (size_t row = 0; row < s->flights[i].count; ++row) {
       if (s->flights[i].rows[row] == request) s->flights[i].rows[row] = NULL;
     }
+    for (size_t k = 0; k < s->flights[i].routed_count; ++k) {
+      if (s->flights[i].routed[k].request == request) s->flights[i].routed[k].request = NULL;
+    }
   }
   size_t kept = 0;
   for (size_t i = 0; i < s->segment_count; ++i) {
@@ -49,6 +52,13 @@ void mlx_scheduler_leave_steps(mlx_scheduler_t *s, const mlx_request_t *request)
     ++kept;
   }
   s->segment_count = kept;
+}
+
+// A step that was queued ahead may have read the last token.
+static void drop_last_route(mlx_request_t *r) {
+  mlx_generation_t *g = &r->output.generation;
+  const size_t most = r->count > r->routes_from + 1 ? r->count - 1 - r->routes_from : 0;
+  if (g->route_count > most) g->route_count = most;
 }
 
 void mlx_scheduler_finish(mlx_scheduler_t *s, mlx_request_t *r, mlx_finish_reason_t reason,
@@ -66,6 +76,7 @@ void mlx_scheduler_finish(mlx_scheduler_t *s, mlx_request_t *r, mlx_finish_reaso
     r->output.ended = true;
     r->output.generation.finish_reason = MLX_FINISH_ERROR;
   }
+  drop_last_route(r);
   r->status = mlx_status_join(status, mlx_output_finish(&r->output, reason));
   if (r->status) r->output.generation.finish_reason = MLX_FINISH_ERROR;
   s->done.items[s->done.count++] = r;
@@ -117,6 +128,7 @@ mlx_status_t mlx_scheduler_admit(mlx_scheduler_t *s) {
       mlx_request_list_erase(&s->waiting, r);
       r->state = MLX_REQUEST_RUNNING;
       mlx_request_list_insert(&s->running, r);
+      s->stats.prefix_queries += (int64_t)r->count;
       s->stats.prefix_hits += (int64_t)r->fed;
       if (r->started <= 0) {  // not after a preemption
         r->started = mlx_seconds();

@@ -631,6 +631,8 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
       .is_normalized = !m->embedding.pooling[0] || m->embedding.normalize,
       .pooling = m->embedding.pooling,
       .labels = m->embedding.labels,
+      .route_layers = variant->route_layers,
+      .route_used = variant->route_used,
       .query_prompt = prompt_or_none(m, "query"),
       .document_prompt = prompt_or_none(m, "document"),
       .default_prompt = prompt_or_none(m, m->embedding.default_prompt),

@@ -18,6 +18,8 @@ struct mlx_ticket {
   int32_t eos[MLX_STEP_MAX_EOS];
   size_t eos_count;
   mlx_buffer_t *results;  // i32 [rows][MLX_RESULT_WORDS]
+  bool has_routes;        // |results| has room for the routes of a step behind max_rows rows
+  size_t routed;          // tokens whose routes the step reports; 0: it reports none
 };
 
 typedef struct engine_stepper {
@@ -39,6 +41,7 @@ typedef struct engine_stepper {
   int32_t *rows;               // [max_rows][MLX_RESULT_WORDS] of the call that was waited for last
   float *tops;                 // [max_rows][MLX_TOP_LOGPROBS]
   mlx_step_result_t *results;  // [max_rows]
+  int32_t *routes;             // [max_tokens][route_layers][route_used] of it; NULL before the first use
 } engine_stepper_t;
 
 static engine_stepper_t *cast(mlx_stepper_t *stepper) { return (engine_stepper_t *)stepper; }
@@ -141,6 +144,7 @@ void mlx_engine_stepper_free(mlx_stepper_t *stepper) {
   mlx_free(s->rows);
   mlx_free(s->tops);
   mlx_free(s->results);
+  mlx_free(s->routes);
   mlx_free(s);
 }
 
@@ -206,6 +210,48 @@ static int32_t count_chunks(const engine_stepper_t *s, const mlx_segment_t *segm
   return (int32_t)((segment->position + segment->count + chunk - 1) / chunk);
 }
 
+static size_t route_words(const engine_stepper_t *s) {
+  return (size_t)(s->base.route_layers * s->base.route_used);
+}
+
+// Makes room for the routes of a step. Steps that report none never take this memory.
+static mlx_status_t add_routes(engine_stepper_t *s, mlx_ticket_t *ticket) {
+  const size_t words = (size_t)s->base.max_tokens * route_words(s);
+  const size_t rows = s->max_rows + (words + MLX_RESULT_WORDS - 1) / MLX_RESULT_WORDS;
+  const mlx_shape_t shape = {
+      .element = MLX_ELEMENT_I32, .rank = 2, .dims = {(int64_t)rows, MLX_RESULT_WORDS}};
+  if (rows > INT32_MAX / MLX_RESULT_WORDS)
+    return mlx_error(MLX_UNSUPPORTED, "the routes of a step are too many: %zu numbers", words);
+  if (!s->routes) MLX_TRY(mlx_alloc(words, sizeof *s->routes, &s->routes));
+  if (ticket->has_routes) return NULL;
+  mlx_buffer_t *results;
+  MLX_TRY(mlx_buffer_share(s->device, shape, &results));
+  mlx_buffer_free(ticket->results);
+  ticket->results = results;
+  ticket->has_routes = true;
+  return NULL;
+}
+
+static bool wants_routes(const mlx_segment_t *segments, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (segments[i].routes) return true;
+  }
+  return false;
+}
+
+// Prepares the routes of a step whose segments have |tokens| tokens, if one of them wants them.
+static mlx_status_t prepare_routes(engine_stepper_t *s, mlx_ticket_t *ticket, const mlx_segment_t *segments,
+                                   size_t count, int64_t tokens) {
+  const bool wanted = wants_routes(segments, count);
+  ticket->routed = wanted ? (size_t)tokens : 0;
+  if (!wanted) return NULL;
+  if (!route_words(s)) return mlx_error(MLX_INTERNAL, "the module reports no routes");
+  MLX_TRY(add_routes(s, ticket));
+  int32_t *routes = (int32_t *)mlx_buffer_host(ticket->results) + s->max_rows * MLX_RESULT_WORDS;
+  for (size_t i = 0; i < ticket->routed * route_words(s); ++i) routes[i] = -1;
+  return NULL;
+}
+
 static mlx_status_t call(engine_stepper_t *s, const char *function, mlx_step_size_t size,
                          const mlx_segment_t *segments, size_t count, int32_t burst, mlx_ticket_t *ticket) {
   const mlx_batch_shape_t shape = {
@@ -219,7 +265,8 @@ static mlx_status_t call(engine_stepper_t *s, const char *function, mlx_step_siz
       .window_pages = s->base.window_pages,
       .window_table = s->window_table,
       .states = s->base.states,
-      .state_table = s->state_table};
+      .state_table = s->state_table,
+      .routes_at = ticket->routed ? (int64_t)s->max_rows * MLX_RESULT_WORDS : 0};
   int32_t *rows = mlx_buffer_host(ticket->results);
   for (size_t i = 0; i < ticket->rows; ++i) {  // in case the module refuses its arguments
     rows[i * MLX_RESULT_WORDS + MLX_RESULT_TOKEN] = -1;
@@ -250,8 +297,9 @@ static mlx_status_t submit(mlx_stepper_t *stepper, const mlx_segment_t *segments
   *out_ticket = NULL;
   MLX_TRY(check_segments(s, segments, count, 0));
   mlx_batch_count(segments, count, &tokens, &wanted);
-  const mlx_step_size_t *size =
-      choose_step(s->variant, tokens, wanted > (int64_t)count ? wanted : (int64_t)count);
+  const int64_t least = wants_routes(segments, count) ? 2 : 1;  // step_1 reports none
+  const mlx_step_size_t *size = choose_step(s->variant, tokens > least ? tokens : least,
+                                            wanted > (int64_t)count ? wanted : (int64_t)count);
   if (!size)
     return mlx_error(MLX_INTERNAL, "no step takes %lld tokens of which %lld are wanted", (long long)tokens,
                      (long long)wanted);
@@ -259,6 +307,7 @@ static mlx_status_t submit(mlx_stepper_t *stepper, const mlx_segment_t *segments
   ticket->rows = (size_t)wanted;
   ticket->is_burst = false;
   ticket->eos_count = 0;
+  MLX_TRY(prepare_routes(s, ticket, segments, count, tokens));
   snprintf(function, sizeof function, "step_%lld", (long long)size->tokens);
   MLX_TRY(call(s, function, *size, segments, count, 0, ticket));
   *out_ticket = ticket;
@@ -277,6 +326,7 @@ static mlx_status_t submit_burst(mlx_stepper_t *stepper, const mlx_segment_t *se
   MLX_TRY(free_ticket(s, &ticket));
   ticket->rows = (size_t)tokens;
   ticket->is_burst = true;
+  ticket->routed = 0;
   ticket->eos_count = eos_count;
   if (eos_count) memcpy(ticket->eos, eos, eos_count * sizeof *eos);
   MLX_TRY(call(s, "burst", (mlx_step_size_t){.tokens = 1, .wanted = 1}, segment, 1, tokens, ticket));
@@ -314,6 +364,10 @@ static void fill_result(engine_stepper_t *s, size_t row) {
   memcpy(tops, words + MLX_RESULT_TOP_LOGPROBS, MLX_TOP_LOGPROBS * sizeof *tops);
 }
 
+static const int32_t *routes_of(const mlx_stepper_t *stepper) {
+  return ((const engine_stepper_t *)stepper)->routes;
+}
+
 // A burst ends after the first end-of-text token; rows after it stay -1.
 static size_t count_burst(const engine_stepper_t *s, const mlx_ticket_t *ticket) {
   for (size_t row = 0; row < ticket->rows; ++row) {
@@ -341,6 +395,9 @@ static mlx_status_t wait_for_ticket(mlx_stepper_t *stepper, mlx_ticket_t *ticket
                            "load the model again; replace files by renaming, not by overwriting");
   memcpy(s->rows, mlx_buffer_host(ticket->results), ticket->rows * MLX_RESULT_WORDS * sizeof *s->rows);
   for (size_t row = 0; row < ticket->rows; ++row) fill_result(s, row);
+  if (ticket->routed)
+    memcpy(s->routes, (const int32_t *)mlx_buffer_host(ticket->results) + s->max_rows * MLX_RESULT_WORDS,
+           ticket->routed * route_words(s) * sizeof *s->routes);
   *out_count = ticket->is_burst ? count_burst(s, ticket) : ticket->rows;
   return NULL;
 }
@@ -416,6 +473,8 @@ mlx_status_t mlx_engine_stepper_create(const mlx_stepper_options_t *o, mlx_stepp
                             .samples = v->samples,
                             .whole = o->whole,
                             .burst = v->burst,
+                            .route_layers = v->route_layers,
+                            .route_used = v->route_used,
                             .fits = fits,
                             .size = v->step_count > 1 ? size_of : NULL,
                             .window = v->window,
@@ -430,6 +489,7 @@ mlx_status_t mlx_engine_stepper_create(const mlx_stepper_options_t *o, mlx_stepp
                             .wait = wait_for_ticket,
                             .read_logits = read_logits,
                             .read_hidden = read_hidden,
+                            .routes = routes_of,
                             .copy_page = copy_page,
                             .copy_window_page = copy_window_page,
                             .discard = mlx_device_kind(o->device) == MLX_DEVICE_CPU ? discard : NULL};

@@ -83,7 +83,8 @@ static mlx_status_t add_segment(mlx_scheduler_t *s, mlx_request_t *r, int64_t co
                       .ids = r->fed < r->count ? r->ids + r->fed : NULL,
                       .wanted = samples ? &s->wanted[at] : NULL,
                       .unwanted = (int32_t)context,
-                      .each = scored ? want_scores(s, r, r->fed + (size_t)context, scored) : NULL};
+                      .each = scored ? want_scores(s, r, r->fed + (size_t)context, scored) : NULL,
+                      .routes = mlx_request_unrouted(r) < r->fed + (size_t)count};
   s->tokens += count;
   return NULL;
 }

@@ -153,6 +153,9 @@ typedef struct mlx_engine_info {
   // A classifier: an encoder that gives a text, or a pair of texts, so many scores and no embedding
   // (mlx_engine_classify). A reranker has one. 0: the model is no classifier.
   int64_t labels;
+  // A mixture of experts: steps can report that a token was routed to |route_used| experts in each of
+  // |route_layers| layers. 0: they cannot.
+  int64_t route_layers, route_used;
   // Of an embedding model: texts that are put before a text; "": none. mlx_engine_embedding_prompt has all.
   const char *query_prompt, *document_prompt;
   const char *default_prompt;  // the one for a text without a choice
@@ -368,7 +371,9 @@ mlx_status_t mlx_sampling_check(const mlx_sampling_t *options) MLX_MUST_USE;
 
 typedef struct mlx_logprob {
   int32_t id;
-  double logprob;  // natural logarithm of the softmax of the model's own logits, before any sampling option
+  // Natural logarithm of the softmax of the model's own logits, before any sampling option, unless
+  // options.sampled_logprobs was set.
+  double logprob;
 } mlx_logprob_t;
 
 // ----------------------------------------------------------------------------------------------------------
@@ -394,6 +399,9 @@ typedef struct mlx_generate_options {
   // The text must match it, and ends only where it may; NULL: any text. It must outlive the request.
   const mlx_grammar_t *grammar;
   int64_t logprobs;  // N: log-probabilities of each token and of the N most likely; -1: none
+  // With |logprobs|: those of the distribution that the token is drawn from, after all sampling options,
+  // instead of the model's own. Where fewer than N tokens remain, the ID of the others is -1.
+  bool sampled_logprobs;
   // Requests of a scheduler only: the same for each token of the prompt but the first. All tokens of such a
   // prompt are computed, also if other requests have computed the same tokens. -1: none.
   int64_t prompt_logprobs;
@@ -413,6 +421,11 @@ typedef struct mlx_generate_options {
   // tokens and end-of-text tokens never are. Texts that are no special token of the model are ignored.
   const char *const *visible_tokens;
   size_t visible_token_count;
+  // Requests of a scheduler only: the experts that tokens were routed to, of the tokens from |routes_from|
+  // on. All these tokens are computed, also if other requests have computed the same tokens.
+  // MLX_UNSUPPORTED if mlx_engine_info_t.route_used is 0.
+  bool routes;
+  size_t routes_from;
   int64_t priority;  // requests of a scheduler only: a higher one is served first; 0: the default
   bool embed;        // requests of a scheduler only: generate nothing, compute the embedding of the tokens
   bool embed_raw;    // with |embed|: keep the norm, also if the model's embeddings have the norm 1
@@ -440,6 +453,12 @@ typedef struct mlx_generation {
   // [tokens of the prompt - 1][options.prompt_logprobs + 1]: the most likely tokens, then that of the prompt.
   // Complete when the first token is generated; NULL if not requested.
   mlx_logprob_t *prompt_logprobs;
+  // [route_count][route_layers][route_used] if options.routes was set: the experts of the tokens of prompt
+  // and output from options.routes_from on, the one with the largest weight first; -1 in layers without
+  // experts. The last generated token has none: no step has read it.
+  int16_t *routes;
+  size_t route_count;
+  int64_t route_layers, route_used;
   char *text;  // NUL-terminated
   size_t text_length;
   float *embedding;  // [mlx_engine_info_t.hidden] if options.embed was set; else NULL
@@ -541,7 +560,9 @@ typedef struct mlx_scheduler_stats {
   int64_t window_pages_used, window_pages_cached, window_pages_free;
   // Since the scheduler was created:
   int64_t steps;                         // calls of the module
+  int64_t step_sequences;                // sequences of each call, added up
   int64_t prompt_tokens, output_tokens;  // tokens read, and tokens generated
+  int64_t prefix_queries;                // tokens that were looked for in pages of earlier sequences
   int64_t prefix_hits;                   // tokens that were not computed because their pages were shared
   int64_t preemptions;                   // requests that lost their pages to others and were read again
   int64_t near_ties;  // tokens whose two best candidates differ by less than 1e-5 in log-probability

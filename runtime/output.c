@@ -18,6 +18,7 @@ void mlx_generation_clear(mlx_generation_t *generation) {
   mlx_free(generation->ids);
   mlx_free(generation->logprobs);
   mlx_free(generation->prompt_logprobs);
+  mlx_free(generation->routes);
   mlx_free(generation->text);
   mlx_free(generation->embedding);
   *generation = (mlx_generation_t){0};

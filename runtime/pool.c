@@ -7,6 +7,9 @@
 #include "base/memory.h"
 #include "kernels/step.h"
 #include "runtime/page_frames.h"
+#include "runtime/rooms.h"
+
+_Static_assert(MLX_PAGE_POSITIONS == MLX_KV_PAGE, "the pages of the KV pool");
 
 typedef struct page {
   int32_t count;           // published: number of tokens; 0: not published

@@ -25,6 +25,26 @@ void mlx_request_next_text(mlx_request_t *r) {
   memcpy(r->ids + r->fed, score->ids + score->text * length, length * sizeof *r->ids);
 }
 
+size_t mlx_request_unrouted(const mlx_request_t *r) {
+  return r->routes ? r->routes_from + r->output.generation.route_count : SIZE_MAX;
+}
+
+mlx_status_t mlx_request_add_routes(mlx_request_t *r, const int32_t *routes, size_t at, size_t count) {
+  mlx_generation_t *g = &r->output.generation;
+  const size_t width = (size_t)(g->route_layers * g->route_used), next = mlx_request_unrouted(r);
+  const size_t known = next > at ? next - at : 0;
+  if (known >= count) return NULL;
+  if (at > next) return mlx_error(MLX_INTERNAL, "the routes of tokens %zu to %zu are missing", next, at - 1);
+  size_t total;
+  if (!mlx_mul(g->route_count + count - known, width, &total))
+    return mlx_error(MLX_OUT_OF_MEMORY, "too many routes");
+  MLX_TRY(mlx_reserve(total, sizeof *g->routes, &r->route_capacity, &g->routes));
+  for (size_t i = known * width; i < count * width; ++i)
+    g->routes[(g->route_count - known) * width + i] = (int16_t)routes[i];
+  g->route_count += count - known;
+  return NULL;
+}
+
 mlx_status_t mlx_request_append(mlx_request_t *r, int32_t id) {
   MLX_TRY(mlx_reserve(r->count + 1, sizeof *r->ids, &r->id_capacity, &r->ids));
   r->ids[r->count++] = id;
@@ -38,6 +58,7 @@ void mlx_request_clear(mlx_request_t *r) {
   r->sampler = NULL;
   r->status = NULL;
   r->score = (mlx_scoring_t){0};
+  r->route_capacity = 0;  // the output had the routes
   r->cancelled = false;
   r->started = r->first = 0;
 }
@@ -388,7 +409,8 @@ static mlx_status_t find_pages(mlx_request_t *r, const mlx_request_pages_t *p, i
   const bool share = p->share && (!looks_back || p->stepper->set_tokens);
   const size_t next = r->count + 1 < (size_t)positions ? r->count + 1 : (size_t)positions;
   // A token is scored by the step that computes the token before it.
-  const size_t limit = mlx_request_scores(r) ? r->score.done : r->count - 1;
+  const size_t unscored = mlx_request_scores(r) ? r->score.done : r->count - 1;
+  const size_t unrouted = mlx_request_unrouted(r), limit = unscored < unrouted ? unscored : unrouted;
   const bool recurrent = takes_state(r, p);
   if (share) MLX_TRY(recurrent ? share_until_state(r, p, limit) : share_full_pages(r, p, limit));
   *out_enough = has_enough(r, p, next, spare);

@@ -47,6 +47,9 @@ struct mlx_request {
   bool embeds;         // the result is the hidden state of the last token
   bool raw;            // of |embeds|: with its own norm
   mlx_scoring_t score;
+  bool routes;  // the experts of its tokens from |routes_from| on are wanted
+  size_t routes_from;
+  size_t route_capacity;  // of the generation's routes
 
   int32_t *ids;  // [id_capacity] owned
   size_t count, prompt_count, pending, fed, id_capacity;
@@ -96,6 +99,11 @@ size_t mlx_request_unfed(const mlx_request_t *request);
 bool mlx_request_scores(const mlx_request_t *request);
 // Goes on with the next text to score if all tokens of the last one are fed.
 void mlx_request_next_text(mlx_request_t *request);
+// The first token whose routes are wanted and not known; SIZE_MAX: none is.
+size_t mlx_request_unrouted(const mlx_request_t *request);
+// Adds the routes of |count| tokens from token |at| on. Those that are known already stay.
+mlx_status_t mlx_request_add_routes(mlx_request_t *request, const int32_t *routes, size_t at,
+                                    size_t count) MLX_MUST_USE;
 // Appends a known token.
 mlx_status_t mlx_request_append(mlx_request_t *request, int32_t id) MLX_MUST_USE;
 

@@ -7,6 +7,8 @@
 #include "runtime/mlxcel.h"
 #include "tokenizer/tokenizer.h"
 
+#define MLX_PAGE_POSITIONS 16  // of a page of the KV pool
+
 // ----------------------------------------------------------------------------------------------------------
 // Opening an engine
 
@@ -43,6 +45,9 @@ typedef struct mlx_model_parts {
 // Opens an engine from parts. Release with mlx_engine_close.
 mlx_status_t mlx_engine_open(const mlx_model_parts_t *parts, const mlx_engine_options_t *options,
                              mlx_engine_t **out_engine) MLX_MUST_USE;
+// Reads a token and generates two, so that code and weights are in memory before the first request. Before
+// there are requests or sessions; leaves no pages in use or published.
+mlx_status_t mlx_engine_warm(mlx_engine_t *engine) MLX_MUST_USE;
 // True if the weights cannot be read any more: their file was truncated, or its disk has an error. All
 // further steps fail. Only in a process that recovers from such faults (base/fault.h). Any thread.
 bool mlx_engine_is_damaged(const mlx_engine_t *engine);

@@ -551,11 +551,12 @@ static uint64_t draw(mlx_sampler_t *s) {
   return 0;
 }
 
-mlx_status_t mlx_sampler_sample(mlx_sampler_t *s, const float *logits, const uint64_t *allowed,
-                                int32_t *out_id) {
+// |lists|: |tokens| has the candidates.
+static mlx_status_t sample(mlx_sampler_t *s, const float *logits, const uint64_t *allowed, bool lists,
+                           int32_t *out_id) {
   MLX_TRY(score_all(s, logits, allowed));
   uint64_t drawn;
-  if (s->options.mirostat || has_xtc(&s->options)) {
+  if (lists || s->options.mirostat || has_xtc(&s->options)) {
     MLX_TRY(filter(s));
     drawn = draw(s);
   } else {
@@ -569,6 +570,20 @@ mlx_status_t mlx_sampler_sample(mlx_sampler_t *s, const float *logits, const uin
     const double surprise = -mlx_log(s->tokens[i].probability) / mlx_log(2);
     s->mu -= s->options.mirostat_eta * (surprise - s->options.mirostat_tau);
   }
+  return NULL;
+}
+
+mlx_status_t mlx_sampler_sample(mlx_sampler_t *s, const float *logits, const uint64_t *allowed,
+                                int32_t *out_id) {
+  return sample(s, logits, allowed, false, out_id);
+}
+
+mlx_status_t mlx_sampler_sample_listed(mlx_sampler_t *s, const float *logits, const uint64_t *allowed,
+                                       int32_t *out_id, const mlx_sampler_token_t **out_tokens,
+                                       size_t *out_count) {
+  MLX_TRY(sample(s, logits, allowed, true, out_id));
+  *out_tokens = s->tokens;
+  *out_count = s->count;
   return NULL;
 }
 

@@ -52,6 +52,10 @@ mlx_status_t mlx_sampler_filter(mlx_sampler_t *sampler, const float *logits, con
 // Filters, then draws one token. The caller adds it to the history with mlx_sampler_accept.
 mlx_status_t mlx_sampler_sample(mlx_sampler_t *sampler, const float *logits, const uint64_t *allowed,
                                 int32_t *out_id) MLX_MUST_USE;
+// The same token, and the candidates that it was drawn from, as of mlx_sampler_filter.
+mlx_status_t mlx_sampler_sample_listed(mlx_sampler_t *sampler, const float *logits, const uint64_t *allowed,
+                                       int32_t *out_id, const mlx_sampler_token_t **out_tokens,
+                                       size_t *out_count) MLX_MUST_USE;
 
 // Log-probabilities of the |count| most likely tokens and of |chosen|: the log-softmax of |logits|, the same
 // bits as on a device. |out| has room for count + 1 entries; the last is |chosen|.

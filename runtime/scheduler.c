@@ -136,6 +136,14 @@ mlx_status_t mlx_scheduler_check(const mlx_scheduler_t *s, size_t length, const 
                            "shorten the prompt, or use a larger pool (--memory)");
   if (options->embed && !s->stepper->hidden)
     return mlx_error(MLX_UNSUPPORTED, "the model's module does not return hidden states");
+  if (options->routes && (!s->stepper->route_used || length || options->embed))
+    return mlx_status_hint(
+        mlx_error(MLX_UNSUPPORTED,
+                  "the routes of tokens are not known for this request: "
+                  "the model has no experts, or its module does not "
+                  "report them"),
+        "a model with experts on a CPU reports them, and on a GPU with quantized or 16-bit "
+        "weights; a bundle of an older version must be compiled again");
   if (options->prompt_logprobs <= s->language.vocab &&
       (options->prompt_logprobs < 0 || (!length && !options->embed)))
     return NULL;
@@ -184,6 +192,10 @@ mlx_status_t mlx_scheduler_prepare(mlx_scheduler_t *s, mlx_request_t *r, const i
   r->priority = options->priority;
   r->on_done = options->on_done;
   r->on_prompt = options->on_prompt;
+  r->routes = options->routes;
+  r->routes_from = options->routes_from;
+  r->output.generation.route_layers = options->routes ? s->stepper->route_layers : 0;
+  r->output.generation.route_used = options->routes ? s->stepper->route_used : 0;
   r->embeds = options->embed;
   r->raw = options->embed_raw;
   r->submitted = mlx_seconds();
@@ -261,6 +273,8 @@ static mlx_status_t fill_scheduler(mlx_scheduler_t *s, const mlx_scheduler_parts
   MLX_TRY(mlx_alloc(size, sizeof *s->members, &s->members));
   for (int i = 0; i < MLX_STEPPER_DEPTH; ++i)
     MLX_TRY(mlx_alloc(size, sizeof *s->flights[i].rows, &s->flights[i].rows));
+  for (int i = 0; i < MLX_STEPPER_DEPTH; ++i)
+    MLX_TRY(mlx_alloc(size, sizeof *s->flights[i].routed, &s->flights[i].routed));
   return NULL;
 }
 
@@ -282,7 +296,10 @@ mlx_status_t mlx_scheduler_create_on(const mlx_scheduler_parts_t *parts,
 void mlx_scheduler_delete(mlx_scheduler_t *s) {
   if (!s) return;
   while (s->flight_count) mlx_status_free(mlx_scheduler_read_step(s));
-  for (int i = 0; i < MLX_STEPPER_DEPTH; ++i) mlx_free(s->flights[i].rows);
+  for (int i = 0; i < MLX_STEPPER_DEPTH; ++i) {
+    mlx_free(s->flights[i].rows);
+    mlx_free(s->flights[i].routed);
+  }
   mlx_free(s->waiting.items);
   mlx_free(s->running.items);
   mlx_free(s->done.items);

@@ -21,10 +21,19 @@ typedef struct mlx_request_list {
   size_t count, capacity;
 } mlx_request_list_t;
 
+// Tokens of a step whose routes are wanted: |count| tokens of the step from |first| on are those of
+// |request| from |at| on.
+typedef struct mlx_routed {
+  mlx_request_t *request;  // NULL: it has left
+  size_t first, at, count;
+} mlx_routed_t;
+
 typedef struct mlx_flight {
   mlx_ticket_t *ticket;
   mlx_request_t **rows;  // [max_tokens] the request of each wanted token; NULL: it has left
   size_t count;
+  mlx_routed_t *routed;  // [max_tokens]
+  size_t routed_count;
   int32_t burst;  // tokens of a burst; 0: a step
   double start;
   double queued;  // the same on the budget's clock

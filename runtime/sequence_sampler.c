@@ -25,7 +25,7 @@ struct mlx_sequence_sampler {
   mlx_sampling_t sampling;   // a copy; its biases are |biases|
   mlx_logit_bias_t *biases;  // owned
   bool is_greedy;            // the options had no sampling
-  bool ignore_eos, near_ties;
+  bool ignore_eos, near_ties, sampled_logprobs;
   int64_t logprobs;        // as in the options
   mlx_sampler_t *sampler;  // NULL: the device samples
   mlx_matcher_t *matcher;  // NULL: no grammar
@@ -91,7 +91,7 @@ static mlx_status_t fill(mlx_sequence_sampler_t *s, const mlx_generate_options_t
                          bool device_samples, const int32_t *ids, size_t count) {
   const size_t vocab = (size_t)s->language->vocab;
   MLX_TRY(copy_sampling(s, options->sampling));
-  if (!device_samples || !mlx_sampling_runs_on_device(&s->sampling)) {
+  if (!device_samples || s->sampled_logprobs || !mlx_sampling_runs_on_device(&s->sampling)) {
     MLX_TRY(mlx_sampler_create(&s->sampling, vocab, s->language->context, &s->sampler));
     for (size_t i = 0; i < count; ++i) MLX_TRY(accept(s, ids[i]));
   }
@@ -119,6 +119,7 @@ mlx_status_t mlx_sequence_sampler_create(const mlx_language_t *language,
   MLX_TRY(mlx_alloc(1, sizeof *s, &s));
   s->language = language;
   s->logprobs = options->logprobs;
+  s->sampled_logprobs = options->sampled_logprobs && options->logprobs >= 0;
   s->ignore_eos = options->ignore_eos;
   s->near_ties = near_ties;
   mlx_status_t status = fill(s, options, device_samples, ids, count);
@@ -311,10 +312,29 @@ static bool is_finite(const float *logits, size_t count) {
   return true;
 }
 
+// Samples on the host, and reports the distribution that the token is drawn from.
+static mlx_status_t sample_and_report(mlx_sequence_sampler_t *s, const float *logits, int32_t *out_id) {
+  const size_t wanted = (size_t)s->logprobs;
+  const mlx_sampler_token_t *tokens;
+  size_t count;
+  MLX_TRY(mlx_sampler_sample_listed(s->sampler, logits, has_mask(s) ? s->allowed : NULL, out_id, &tokens,
+                                    &count));
+  for (size_t i = 0; i < wanted; ++i) {
+    const bool remains = i < count && tokens[i].probability > 0;
+    s->row[i] =
+        (mlx_logprob_t){remains ? tokens[i].id : -1, remains ? log(tokens[i].probability) : -INFINITY};
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (tokens[i].id == *out_id) s->row[wanted] = (mlx_logprob_t){*out_id, log(tokens[i].probability)};
+  }
+  return NULL;
+}
+
 static mlx_status_t choose_token(mlx_sequence_sampler_t *s, size_t length, const mlx_step_result_t *result,
                                  const float *logits, int32_t *out_id) {
   if (result->not_finite || (logits && !is_finite(logits, (size_t)s->language->vocab)))
     return not_finite_error(length);
+  if (s->sampled_logprobs) return sample_and_report(s, logits, out_id);
   if (s->sampler) return mlx_sampler_sample(s->sampler, logits, has_mask(s) ? s->allowed : NULL, out_id);
   *out_id = result->token;
   if (*out_id >= 0 && *out_id < s->language->vocab) return NULL;
@@ -368,7 +388,8 @@ mlx_status_t mlx_sequence_sampler_choose(mlx_sequence_sampler_t *s, size_t lengt
   MLX_TRY(choose_token(s, length, result, logits, &out->id));
   mlx_token_rules_accept(&s->rules, out->id);
   if (s->matcher) MLX_TRY(advance_grammar(s, out->id));
-  if (s->row) MLX_TRY(report_logprobs(s, result, logits, out->id, (size_t)s->logprobs, s->row));
+  if (s->row && !s->sampled_logprobs)
+    MLX_TRY(report_logprobs(s, result, logits, out->id, (size_t)s->logprobs, s->row));
   if (s->near_ties && s->language->vocab > 1)
     MLX_TRY(find_near_tie(s, result, logits, out->id, &out->near_tie));
   out->logprobs = s->row;

@@ -18,7 +18,8 @@
 static bool can_burst(const mlx_scheduler_t *s) {
   const mlx_request_t *r = mlx_request_list_last(&s->running);
   return s->stepper->burst > 1 && s->running.count == 1 && !s->waiting.count && mlx_scheduler_is_decode(r) &&
-         mlx_scheduler_can_feed(s, r) && !r->embeds && mlx_sequence_sampler_burst_limit(r->sampler);
+         mlx_scheduler_can_feed(s, r) && !r->embeds && !r->routes &&
+         mlx_sequence_sampler_burst_limit(r->sampler);
 }
 
 // True if the logits of the next result of |r| are read, so that no step may be queued before.
@@ -99,6 +100,7 @@ static mlx_status_t queue_burst(mlx_scheduler_t *s, bool *out_queued) {
                                    &flight->ticket));
   flight->rows[0] = r;
   flight->count = 1;
+  flight->routed_count = 0;
   flight->burst = (int32_t)size;
   flight->start = mlx_seconds();
   flight->queued = s->now();
@@ -106,6 +108,7 @@ static mlx_status_t queue_burst(mlx_scheduler_t *s, bool *out_queued) {
   r->fed += (size_t)size;
   r->pending += (size_t)size;
   ++s->stats.steps;
+  ++s->stats.step_sequences;
   *out_queued = true;
   return mlx_request_note_state(r, &s->pages);
 }
@@ -126,6 +129,19 @@ static void note_budget(mlx_scheduler_t *s, mlx_flight_t *flight) {
   mlx_prefill_budget_queue(&s->budget, running, decodes, prompt, &flight->note);
 }
 
+// Notes the tokens of the queued step whose routes are wanted.
+static void note_routed(const mlx_scheduler_t *s, mlx_flight_t *flight) {
+  size_t first = 0;
+  flight->routed_count = 0;
+  for (size_t i = 0; i < s->segment_count; ++i) {
+    const size_t count = (size_t)s->segments[i].count;
+    if (s->segments[i].routes)
+      flight->routed[flight->routed_count++] = (mlx_routed_t){
+          .request = s->members[i], .first = first, .at = (size_t)s->segments[i].position, .count = count};
+    first += count;
+  }
+}
+
 // Notes what the queued step feeds and samples.
 static mlx_status_t note_queued(mlx_scheduler_t *s, mlx_ticket_t *ticket) {
   mlx_flight_t *flight = &s->flights[s->flight_count++];
@@ -134,7 +150,9 @@ static mlx_status_t note_queued(mlx_scheduler_t *s, mlx_ticket_t *ticket) {
   flight->burst = 0;
   flight->start = mlx_seconds();
   note_budget(s, flight);
+  note_routed(s, flight);
   ++s->stats.steps;
+  s->stats.step_sequences += (int64_t)s->segment_count;
   for (size_t i = 0; i < s->segment_count; ++i) {
     mlx_request_t *r = s->members[i];
     if (r->fed < r->prompt_count) {
@@ -289,12 +307,27 @@ static mlx_status_t take_burst(mlx_scheduler_t *s, const mlx_flight_t *flight,
   return NULL;
 }
 
+// Before the tokens of the step, which may end a request.
+static mlx_status_t take_routes(const mlx_scheduler_t *s, const mlx_flight_t *flight) {
+  if (!flight->routed_count) return NULL;
+  const int32_t *routes = s->stepper->routes(s->stepper);
+  const size_t width = (size_t)(s->stepper->route_layers * s->stepper->route_used);
+  for (size_t i = 0; i < flight->routed_count; ++i) {
+    const mlx_routed_t *routed = &flight->routed[i];
+    if (routed->request)
+      MLX_TRY(
+          mlx_request_add_routes(routed->request, routes + routed->first * width, routed->at, routed->count));
+  }
+  return NULL;
+}
+
 mlx_status_t mlx_scheduler_read_step(mlx_scheduler_t *s) {
   const mlx_flight_t flight = s->flights[0];
   const mlx_step_result_t *results;
   size_t count;
   s->flights[0] = s->flights[1];
   s->flights[1].rows = flight.rows;  // keeps the memory
+  s->flights[1].routed = flight.routed;
   --s->flight_count;
   MLX_TRY(s->stepper->wait(s->stepper, flight.ticket, &results, &count));
   s->step_seconds = mlx_seconds() - flight.start;
@@ -306,6 +339,7 @@ mlx_status_t mlx_scheduler_read_step(mlx_scheduler_t *s) {
   else if (!flight.burst)
     mlx_prefill_budget_measure(&s->budget, &flight.note, now - begin);
   if (flight.burst) return take_burst(s, &flight, results, count);
+  MLX_TRY(take_routes(s, &flight));
   if (count < flight.count)
     return mlx_error(MLX_INTERNAL, "a step returned %zu results, expected %zu", count, flight.count);
   for (size_t i = 0; i < flight.count; ++i) {

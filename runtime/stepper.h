@@ -32,6 +32,7 @@ typedef struct mlx_segment {
   const mlx_step_sampling_t *wanted;  // what is wanted of the last token; NULL: nothing
   int32_t unwanted;                   // first tokens of which nothing is wanted; 0 without |each|
   const mlx_step_sampling_t *each;    // [count - unwanted] instead of |wanted|: of each other token; or NULL
+  bool routes;                        // the experts of its tokens are wanted; not in a burst
 } mlx_segment_t;
 
 typedef struct mlx_step_result {
@@ -60,6 +61,7 @@ typedef struct mlx_stepper {
   bool samples;    // false: it returns logits, but samples no token
   bool whole;      // an encoder: a segment is a whole text, and only hidden states are returned
   int64_t burst;   // most tokens of submit_burst; 0: there is none
+  int64_t route_layers, route_used;  // a step reports so many experts of each layer; 0: it cannot
 
   // True if one step can have |tokens| tokens, of which |wanted| are wanted. NULL: the two limits suffice.
   bool (*fits)(const struct mlx_stepper *stepper, int64_t tokens, int64_t wanted);
@@ -93,6 +95,10 @@ typedef struct mlx_stepper {
   // as no other step is queued after it.
   mlx_status_t (*read_logits)(struct mlx_stepper *stepper, size_t row, float *out_logits);
   mlx_status_t (*read_hidden)(struct mlx_stepper *stepper, size_t row, float *out_hidden);
+  // The experts of the tokens of the step that was waited for last, if a segment wanted them: [tokens]
+  // [route_layers][route_used], in the order of the segments; -1 in layers without experts. Borrowed until
+  // the next wait.
+  const int32_t *(*routes)(const struct mlx_stepper *stepper);
   // Copies the KV of a page: copy on write. A page table names |to|.
   mlx_status_t (*copy_page)(struct mlx_stepper *stepper, int32_t from, int32_t to);
   mlx_status_t (*copy_window_page)(struct mlx_stepper *stepper, int32_t from, int32_t to);

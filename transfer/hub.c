@@ -371,8 +371,8 @@ static bool is_module(const char *name) {
 static bool is_companion(const char *name) {
   static const char *const names[] = {
       "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model",
-      "special_tokens_map.json", "vocab.json", "merges.txt", "added_tokens.json", "chat_template.jinja",
-      "chat_template.json",
+      "special_tokens_map.json", "vocab.json", "vocab.txt", "merges.txt", "added_tokens.json",
+      "chat_template.jinja", "chat_template.json",
       // of a sentence-transformers directory
       "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json",
       "sentence_roberta_config.json", "sentence_distilbert_config.json", "sentence_xlm-roberta_config.json",

@@ -23,6 +23,8 @@ static const mlx_short_name_t names[] = {
     {"gemma3:1b", false, "hf:ggml-org/gemma-3-1b-it-GGUF:Q4_K_M", "0.8 GB", "Gemma"},
     {"gemma3:4b", true, "hf:ggml-org/gemma-3-4b-it-GGUF:Q4_K_M", "2.5 GB", "Gemma; text only"},
     {"gemma3:12b", false, "hf:ggml-org/gemma-3-12b-it-GGUF:Q4_K_M", "7.3 GB", "Gemma; text only"},
+    {"gemma3n:e2b", false, "hf:unsloth/gemma-3n-E2B-it-GGUF:Q4_K_M", "3.0 GB", "Gemma; text only"},
+    {"gemma3n:e4b", true, "hf:unsloth/gemma-3n-E4B-it-GGUF:Q4_K_M", "4.5 GB", "Gemma; text only"},
     {"gpt-oss:20b", true, "hf:ggml-org/gpt-oss-20b-GGUF", "12.1 GB", "Apache 2.0"},
     {"granite3.3:2b", false, "hf:ibm-granite/granite-3.3-2b-instruct-GGUF:Q4_K_M", "1.5 GB", "Apache 2.0"},
     {"granite3.3:8b", true, "hf:ibm-granite/granite-3.3-8b-instruct-GGUF:Q4_K_M", "4.9 GB", "Apache 2.0"},

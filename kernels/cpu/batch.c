@@ -75,6 +75,7 @@ static int choose_rows(const call_t *c, const int32_t *slots, const int32_t *pos
       c->segment_at[segments++] = row;
       for (int i = 0; i < length; ++i, ++row) {
         c->row_of[first + i] = row;
+        c->token_of[row] = first + i;
         c->end_of[row] = length - i;  // until place_token knows the position
       }
     }

@@ -79,6 +79,7 @@ typedef struct call {
   int slot_count, slot_pages, history_width;
   bool is_burst;
   uint32_t steps, workgroups;
+  int32_t *token_of;  // [capacity] token of the batch that a row is
 } call_t;
 
 INLINE int min_int(int a, int b) { return a < b ? a : b; }

@@ -15,6 +15,7 @@ INLINE v16 map_values(const mlx_instruction_t *i, v16 a, v16 b) {
     case MLX_MAP_COPY: return a;
     case MLX_MAP_ADD: return v_add(a, b);
     case MLX_MAP_BIAS: return v_add(a, b);
+    case MLX_MAP_GAIN:
     case MLX_MAP_MULTIPLY: return v_mul(a, b);
     case MLX_MAP_SOFTCAP: return v_softcap(a, i->numbers[0]);
     case MLX_MAP_CLIP: return v_clip(a, i->numbers[0]);
@@ -31,12 +32,12 @@ void mlx_run_map(const call_t *c, const mlx_instruction_t *i, int row) {
   const bool binary = i->op == MLX_MAP_ADD || i->op == MLX_MAP_MULTIPLY || i->op >= MLX_MAP_GATED;
   const float *a = row_at(c, &i->a, source), *b = row_at(c, &i->b, source);
   float *out = row_at(c, &i->out, row);
-  if (i->op == MLX_MAP_BIAS) b = vector_at(c, &i->weight);
+  const bool by_vector = i->op == MLX_MAP_BIAS || i->op == MLX_MAP_GAIN;
+  if (by_vector) b = vector_at(c, &i->weight);
   const v16 factor = v_all(scales ? row_factor(c, i, source, b) : 0);
   for (int k = 0; k < i->width; k += 16) {
     const int count = min_int(16, i->width - k);
-    const v16 first = load_some(a + k, count),
-              second = binary || i->op == MLX_MAP_BIAS ? load_some(b + k, count) : first;
+    const v16 first = load_some(a + k, count), second = binary || by_vector ? load_some(b + k, count) : first;
     store_some(out + k, scales ? v_mul(first, factor) : map_values(i, first, second), count);
   }
   store_row_parts(c, i, row, i->width);

@@ -58,6 +58,26 @@ static void keep_groups(int experts, int groups, int used, bool by_best, float *
   }
 }
 
+// Reports the experts of a row, if the batch asks for them (step.h).
+static void store_routes(const call_t *c, const mlx_instruction_t *i, int row, const int32_t *experts) {
+  const int64_t at = c->batch[MLX_STEP_AT_ROUTES], words = c->limits.results * MLX_RESULT_WORDS,
+                first = at + (int64_t)c->token_of[row] * i->width + i->dims;
+  if (at <= 0 || c->is_burst || first > words - i->used) return;
+  for (int k = 0; k < i->used; ++k) c->results[first + k] = experts[k];
+}
+
+// The weight of the expert with the score |best|, the largest that is |left|, among those near it.
+static float weight_among_near(const float *left, const float *scores, int count, float best, float spread) {
+  float powers[MLX_CPU_MAX_EXPERTS + 16], sum = 0;
+  for (int e = 0; e < count; e += 16)
+    v_store(powers + e, v_exp(v_sub(load_some(scores + e, count - e), v_all(best))));
+  for (int e = 0; e < count; ++e) {
+    const float size = scores[e] < 0 ? -scores[e] : scores[e], most = size > best ? size : best;
+    if (left[e] > -__builtin_inff() && (best - left[e]) / most <= spread) sum += powers[e];
+  }
+  return 1 / sum;
+}
+
 void mlx_run_route(const call_t *c, const mlx_instruction_t *i, int row) {
   float shares[MLX_CPU_MAX_EXPERTS + 16], left[MLX_CPU_MAX_EXPERTS], total = 0;
   const float *scores = row_at(c, &i->a, row);
@@ -77,7 +97,9 @@ void mlx_run_route(const call_t *c, const mlx_instruction_t *i, int row) {
     int best = 0;
     for (int e = 1; e < i->experts; ++e) best = left[e] > left[best] ? e : best;
     r.expert_of[first + k] = best;
-    r.weight_of[first + k] = shares[best];
+    const float spread = i->numbers[2];
+    r.weight_of[first + k] =
+        spread > 0 ? weight_among_near(left, scores, i->experts, left[best], spread) : shares[best];
     total += shares[best];
     left[best] = -__builtin_inff();
   }
@@ -85,6 +107,7 @@ void mlx_run_route(const call_t *c, const mlx_instruction_t *i, int row) {
   for (int k = 0; k < i->used; ++k) r.weight_of[first + k] *= i->numbers[1];
   const float *factors = has_weight(&i->up) ? vector_at(c, &i->up) : 0;
   for (int k = 0; factors && k < i->used; ++k) r.weight_of[first + k] *= factors[r.expert_of[first + k]];
+  store_routes(c, i, row, r.expert_of + first);
 }
 
 // Counting sort of the pairs by expert.

@@ -125,7 +125,8 @@ typedef enum mlx_instruction_kind {
   MLX_RUN_ROPE_TABLE,  // out = cosines, then sines of the |dims| / 2 frequencies at |floats|, times
                        // numbers[0]
   MLX_RUN_NORM,        // out = norm of each of |heads| groups of |width| values of a; op: MLX_NORM_*;
-                       // numbers[0]: eps
+                       // numbers[0]: eps. MLX_NORM_MATCH: a with the mean of squares of b; numbers[0]: least.
+                       // MLX_NORM_SPARSIFY: what is above the mean; numbers[0]: standard deviations
   MLX_RUN_MAP,         // out = op(a, b), element by element; op: MLX_MAP_*
   MLX_RUN_PERMUTE,     // out = a with its columns in the order |weight|
   MLX_RUN_PICK,        // out = |width| columns from |dims| on of each of |heads| heads of |head_dim| columns;
@@ -134,7 +135,8 @@ typedef enum mlx_instruction_kind {
   MLX_RUN_APPEND,  // stores the keys a and the values b in the KV pool; op: 1: the latent keys a (latent.c)
   MLX_RUN_ROUTE,   // chooses the experts of a token from the scores a; op: MLX_ROUTE_*; |bias|: of the
                    // choice; |up|: factors of the experts; heads, kv_heads: groups of experts, and those
-                   // of a token; numbers: sum_eps, weight_scale
+                   // of a token; numbers: sum_eps, weight_scale, spread; |dims|: where its experts are among
+                   // the |width| routes of a token (step.h)
   MLX_RUN_EXPERT_SUM,  // out = weighted sum of the expert outputs a
   MLX_RUN_POOL,        // out = row |row| of the pool of the rows a of a text; op: MLX_POOL_OF_*
   MLX_RUN_HIDDEN,      // copies a to the argument |hidden|
@@ -158,7 +160,8 @@ typedef enum mlx_rows {
 
 enum { MLX_INDEX_TOKENS, MLX_INDEX_POSITIONS, MLX_INDEX_TYPES };
 enum { MLX_POOL_OF_MEAN, MLX_POOL_OF_FIRST, MLX_POOL_OF_LAST, MLX_POOL_OF_MAX };
-enum { MLX_NORM_RMS, MLX_NORM_LAYER };
+enum { MLX_NORM_RMS, MLX_NORM_LAYER, MLX_NORM_MATCH, MLX_NORM_SPARSIFY };
+enum { MLX_SCAN_LOG_RATE = 1, MLX_SCAN_STATE_RATES = 2 };
 enum { MLX_ROUTE_SIGMOID = 1, MLX_ROUTE_GROUPS_BY_BEST = 2 };
 typedef enum mlx_map_op {
   MLX_MAP_COPY,
@@ -171,6 +174,7 @@ typedef enum mlx_map_op {
   MLX_MAP_SIGMOID,
   MLX_MAP_SCALE_ROWS,                     // a * b[0]
   MLX_MAP_BIAS,                           // a + the vector |weight|
+  MLX_MAP_GAIN,                           // a * the vector |weight|
   MLX_MAP_ACTIVATE,                       // act(a); MLX_MAP_ACTIVATE + act
   MLX_MAP_GATED = MLX_MAP_ACTIVATE + 32,  // act(a) * b; MLX_MAP_GATED + act
 } mlx_map_op_t;
@@ -250,7 +254,7 @@ static inline int64_t mlx_kv_unit(int64_t page_bytes, int64_t window_page_bytes,
 }
 
 // Words of the arrays that describe the tokens of a step (call.h).
-static inline int64_t mlx_token_words(int64_t capacity) { return 9 * capacity + MLX_CPU_MAX_WANTED; }
+static inline int64_t mlx_token_words(int64_t capacity) { return 10 * capacity + MLX_CPU_MAX_WANTED; }
 
 // Distances of a key and a query, from -(capacity - 1) on, and room for a vector after the last.
 static inline int64_t mlx_distances(int64_t capacity) { return 2 * capacity + 32; }

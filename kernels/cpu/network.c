@@ -40,11 +40,12 @@ bool mlx_network_call(const mlx_network_arguments_t *arguments, call_t *out) {
                   .segment_at = tokens + 6 * capacity,
                   .type_of = tokens + 7 * capacity,
                   .end_of = tokens + 8 * capacity,
-                  .wanted_of = tokens + 9 * capacity,
+                  .wanted_of = tokens + 10 * capacity,
                   .best = (float *)(void *)(a->scratch + n->best),
                   .is_burst = a->is_burst != 0,
                   .steps = 1,
-                  .workgroups = MLX_CPU_WORKGROUPS};
+                  .workgroups = MLX_CPU_WORKGROUPS,
+                  .token_of = tokens + 9 * capacity};
   return mlx_read_batch(out);
 }
 

@@ -19,7 +19,8 @@ struct Config {
   int wq = 4, wk = 1, keys = 32;
   // attend of attention_f32.cu
   int step = 32, queries = 16, stages = 1, threads = 128;
-  bool out_16 = false;  // the result has the 16-bit type of the pool
+  bool warpgroups = false;  // attention_warpgroups.cuh, with |step| 64, |queries| 128 and |threads| 512
+  bool out_16 = false;      // the result has the 16-bit type of the pool
 };
 
 struct NoTables {};

@@ -1,11 +1,10 @@
 // Attention with the accuracy of f32, over a paged KV pool of f32, 16-bit or 8-bit numbers: attention.cu
 // without rounding queries and softmax weights to 16 bits.
 //
-// Kernels are deterministic: one thread writes
-// each element, and sums run in a fixed order. The result of a query depends neither on other segments, nor
-// on the tile it is in, nor on QUERIES, SPLIT, STAGES and THREADS: keys are added in units of STEP positions,
-// each with its own softmax, and the units are merged in ascending order. A unit that a query does not see
-// changes nothing, not even a rounding.
+// Kernels are deterministic: one thread writes each element, and sums run in a fixed order. The result of a
+// query depends neither on other segments, nor on the tile it is in, nor, without warpgroups, on QUERIES,
+// SPLIT, STAGES and THREADS: keys are added in units of STEP positions, each with its own softmax, and the
+// units are merged in ascending order. A unit that a query does not see changes nothing, not even a rounding.
 //
 // Products run on tensor cores as TF32: a number is the sum of a part of 11 bits and the rest. The product
 // of two rests is below 2^-23 of the result and left out. Numbers of a 16-bit or 8-bit pool have no rest.
@@ -27,42 +26,14 @@
 //          warps. WK = THREADS / 32 / WQ groups of warps process a unit each; STAGES units per group are in
 //          shared memory. SPLIT > 1 (sm_90 and later, not sm_12x) divides the units among the blocks of a
 //          cluster, for few queries with a long history. The compiler chooses these numbers.
+//          With config.warpgroups, attention_warpgroups.cuh computes the tile.
 
 #if APPEND
 #include "attention_append.cuh"
 #else
-#include "attention_pages.cuh"
-#include "attention_tiles.cuh"
+#include "attention_warpgroups.cuh"
 #include "cluster.cuh"
 #include "overlap.cuh"
-#include "parts.cuh"
-
-constexpr int QUERIES = config.queries, STEP = config.step, STAGES = config.stages, THREADS = config.threads;
-
-// ---- results ----
-
-using out_t = Select<config.out_16, u16, float>::Type;
-
-// Where results are stored: rows of |width| numbers, or their bf16 parts if |part_rows| is not 0.
-struct Result {
-  out_t *out;
-  int part_rows, width;
-};
-// Stores four columns of a token.
-__device__ __forceinline__ void put_result(const Result &to, u32 token, u32 column, float4 f) {
-  if (config.out_16 || !to.part_rows) {
-    store4(to.out + (u64)token * to.width + column, f);
-    return;
-  }
-  u32 low[3], high[3];
-  split_bf16(low, f.x, f.y);
-  split_bf16(high, f.z, f.w);
-#pragma unroll
-  for (int i = 0; i < 3; i++) {
-    *part_word(to.out, to.part_rows, i, token, column) = low[i];
-    *part_word(to.out, to.part_rows, i, token, column + 2) = high[i];
-  }
-}
 
 // ---- keys and values in shared memory, as the pool stores them ----
 
@@ -156,14 +127,8 @@ __device__ __forceinline__ void multiply_exact(Products &sum, const Operand &a, 
 // Lane 4 * row + quad has the queries |row| and |row| + 8 of its warp. Of a fragment of 8 keys it has the
 // scores of keys 2 * quad and 2 * quad + 1: {row: a, b, row + 8: a, b}. Columns of a head are permuted, so
 // that a lane reads neighbouring numbers. Query n of a segment belongs to token n / share.
-constexpr int HALVES = QUERIES <= 8 ? 1 : 2, WQ = QUERIES <= 16 ? 1 : QUERIES / 16, WK = THREADS / 32 / WQ;
 constexpr int FRAGMENTS = STEP / 8, SIXTEENS = WIDTH / 16, PAGES = STEP / PAGE;
 static_assert(HEAD_DIM % 8 == 0 && STEP % PAGE == 0, "shape");
-static_assert(QUERIES == 8 || QUERIES == 16 * WQ, "queries");
-static_assert(THREADS == 32 * WQ * WK && THREADS % QUERIES == 0, "threads");
-
-__device__ __forceinline__ int lane_row() { return threadIdx.x % 32 / 4; }
-__device__ __forceinline__ int lane_quad() { return threadIdx.x % 4; }
 
 __device__ __forceinline__ void score_keys(float (&score)[FRAGMENTS][4], const float *queries,
                                            const unsigned char *keys) {
@@ -434,53 +399,6 @@ __device__ __forceinline__ void clear_token(const Result &to, int token, int hea
     put_result(to, token, head * share * HEAD_DIM + i, make_float4(0, 0, 0, 0));
 }
 
-// The work of a block: queries of a tile, and the units of keys that they see.
-struct Work {
-  Tile tile;
-  Share share;
-  int window;
-  int head, rank, wq, wk;      // KV head, block of the cluster, place of the warp
-  int end_query, visible;      // the tile's queries are tile.query .. end_query; keys that they see
-  int begin, units;            // first unit, number of units
-  int each, rounds;            // units of a round
-  bool alone;                  // the first block of the cluster has all units
-  int query, lowest, highest;  // the warp's first query, positions of its first and last query
-  __device__ __forceinline__ Work(Tile t, Share s, int last) : tile(t), share(s), window(last) {
-    const int warp = threadIdx.x / 32, count = t.tokens * s.heads;
-    head = blockIdx.x, rank = blockIdx.z, wq = warp % WQ, wk = warp / WQ;
-    end_query = t.query + QUERIES < count ? t.query + QUERIES : count;
-    visible = t.position + s.divide(end_query - 1) + 1;
-    const int own = t.position + s.divide(t.query);
-    begin = own >= window ? (own - window + 1) / STEP : 0;
-    units = (visible + STEP - 1) / STEP - begin;
-    alone = SPLIT == 1 || units <= WK;
-    each = alone ? WK : WK * SPLIT;
-    rounds = (units + each - 1) / each;
-    query = t.query + wq * 16;
-    lowest = position_of(query), highest = position_of(query + HALVES * 8 - 1);
-  }
-  __device__ __forceinline__ int position_of(int nth) const { return tile.position + share.divide(nth); }
-  __device__ __forceinline__ int unit_of(int round) const { return round * each + rank * WK + wk; }
-  // Whether a query of the warp sees a key of a unit. Merging a unit that it does not see changes nothing.
-  __device__ __forceinline__ bool sees(int unit) const {
-    const int first = (begin + unit) * STEP;
-    return unit < units && query < end_query && first <= highest && first + STEP - 1 > lowest - window;
-  }
-  // Whether a query of the warp must not see all keys of a unit.
-  __device__ __forceinline__ bool is_edge(int unit) const {
-    const int first = (begin + unit) * STEP;
-    return first + STEP - 1 > lowest || first <= highest - window;
-  }
-  // Of a query in q and out: its token, its head, and its first column.
-  __device__ __forceinline__ int token_of(int nth) const { return tile.first + share.divide(nth); }
-  __device__ __forceinline__ int head_of(int nth) const {
-    return head * share.heads + nth - share.divide(nth) * share.heads;
-  }
-  __device__ __forceinline__ u64 offset_of(int nth, int width) const {
-    return (u64)token_of(nth) * width + head_of(nth) * HEAD_DIM;
-  }
-};
-
 // Copies of keys and values to shared memory, [STAGES][STEP] rows each.
 struct Copies {
   const unsigned char *pool;
@@ -594,7 +512,7 @@ __device__ __forceinline__ void add_units(Sums &sums, Merged &total, const Parts
   }
 }
 
-extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, RESIDENT)
+extern "C" __global__ void CLUSTER __launch_bounds__(config.threads, RESIDENT)
     NAME(const float *__restrict__ q, const pool_t *__restrict__ pool, const int *__restrict__ batch,
          const int *__restrict__ placed, SINKS_PARAMETER out_t *__restrict__ out, int layer, int layers,
          int before, int share, u32 inverse, int window, int part_rows) {
@@ -603,7 +521,6 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, RESIDENT)
   q = after_wait(q);
   pool = after_wait(pool);
   batch = after_wait(batch);
-  placed = after_wait(placed);
   extern __shared__ __align__(16) unsigned char memory[];
   const int kv_heads = gridDim.x, width = kv_heads * share * HEAD_DIM;
   const Result result = {out, part_rows, width};
@@ -613,7 +530,13 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, RESIDENT)
     return;
   }
   const Pages pages(batch, tile.slot, {layer, layers, before, kv_heads});
-  const Work work(tile, {share, inverse}, window);
+  if constexpr (WARPGROUPS) {
+    attend_with_warpgroups(q, (const float *)pool, result, pages, placed, {share, inverse}, window, sinks,
+                           memory);
+    return;
+  }
+  if (THREADS < config.threads && threadIdx.x >= THREADS) return;
+  const Work work(tile, {share, inverse}, window, threadIdx.x / 32 % WQ * 16, HALVES * 8);
   if (work.alone && work.rank > 0) return;
   float *queries = (float *)memory;                            // [QUERIES][QUERY_PITCH]
   unsigned char *groups = memory + QUERIES * QUERY_PITCH * 4;  // [WK]: keys, then values; then Parts

@@ -52,9 +52,9 @@ struct Tile {
   int position;  // of its first token
   int query;     // the tile's first query: token of the segment * queries of a token + nth query
 };
+// Reads memory at each call, never before wait_for_previous_kernel().
 __device__ __forceinline__ Tile read_tile(const int *placed, int nth) {
-  const int4 *words =
-      (const int4 *)(placed + (config.long_tiles ? placed[1] : 4)) + nth * 2;  // short ones come first
-  const int4 a = words[0], b = words[1];
+  const int *words = placed + (config.long_tiles ? load_again(placed).y : 4) + nth * 8;  // short ones first
+  const int4 a = load_again(words), b = load_again(words + 4);
   return {a.x, a.y, a.z, a.w, b.x};
 }

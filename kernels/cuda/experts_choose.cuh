@@ -87,3 +87,14 @@ __device__ __forceinline__ Choice choose(const float *scores, int count) {
   load_keys(keys, [=](int expert) { return load_score(scores + expert); });
   return choose_by_keys(keys, count);
 }
+
+// Where the experts of |token| are reported in |results|, if the batch asks for them (step.h); NULL: nowhere.
+// A token has |width| routes, those of the layer from |at| on. Without BATCHED there are no results.
+template <bool BATCHED>
+__device__ __forceinline__ int *routes_of(const int *batch, int *results, int token, int width, int at) {
+  if constexpr (BATCHED) {
+    const int first = batch[MLX_STEP_AT_ROUTES];
+    return first > 0 ? results + first + token * width + at : nullptr;
+  }
+  return nullptr;
+}

@@ -8,7 +8,7 @@ struct Config {
   int experts = 8, used = 2;  // of a layer, at most 1024; of a token, at most 32
   bool sum_to_one = false;    // ROUTE: the weights of the used experts add up to 1
   bool sigmoid = false;       // ROUTE: see experts_weigh.cuh
-  float sum_eps = 0, weight_scale = 1;
+  float sum_eps = 0, weight_scale = 1, spread = 0;
   int tile = 16;     // GROUP, COMBINE: tokens of a tile
   int n = 4, k = 4;  // COMBINE: columns; SCORES: rows and columns of the matrix
 };

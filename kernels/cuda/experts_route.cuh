@@ -9,6 +9,10 @@
 // The names of parameters that the kernel does not have.
 constexpr const int *batch = nullptr;
 constexpr const float *correction = nullptr;
+#if !BATCH
+constexpr int *results = nullptr;
+constexpr int width = 0, at = 0;
+#endif
 
 extern "C" __global__ void __launch_bounds__(128) NAME(const float *__restrict__ scores,
 #if BATCH
@@ -17,15 +21,26 @@ extern "C" __global__ void __launch_bounds__(128) NAME(const float *__restrict__
 #if CORRECTION
                                                        const float *__restrict__ correction,
 #endif
-                                                       int *__restrict__ routing, int tokens) {
+#if BATCH
+                                                       int *__restrict__ results,
+#endif
+                                                       int *__restrict__ routing,
+#if BATCH
+                                                       int width, int at,
+#endif
+                                                       int tokens) {
   start_next_kernel();
   wait_for_previous_kernel();
   const int lane = threadIdx.x % 32, token = blockIdx.x * 4 + threadIdx.x / 32;
   if (token >= tokens) return;
   Choice mine = {-1, 0};
-  if (!is_padding<BATCH>(batch, token))
+  int *routes = nullptr;
+  if (!is_padding<BATCH>(batch, token)) {
+    routes = routes_of<BATCH>(batch, results, token, width, at);
     mine = choose_weighed(after_wait(scores) + (u64)token * EXPERTS, correction, USED);
+  }
   if (lane >= USED) return;
+  if (routes) routes[lane] = mine.expert;
   routing[token * USED + lane] = mine.expert;
   routing[(tokens + token) * USED + lane] = __float_as_int(mine.weight);
 }

@@ -1,6 +1,6 @@
 // Mixture of experts: the experts of a token if their weights are more than a softmax. Fields of the
-// configuration: sigmoid, sum_eps and weight_scale; with the macro CORRECTION, the experts are chosen by
-// their weights plus a correction. mlx_op_experts in graph/ops.h defines the result.
+// configuration: sigmoid, sum_eps, weight_scale and spread; with the macro CORRECTION, the experts are chosen
+// by their weights plus a correction. mlx_op_experts in graph/ops.h defines the result.
 #pragma once
 
 #include "experts_choose.cuh"
@@ -10,10 +10,26 @@
 #endif
 
 constexpr bool PLAIN_SOFTMAX =
-    !config.sigmoid && !CORRECTION && config.sum_eps == 0 && config.weight_scale == 1;
+    !config.sigmoid && !CORRECTION && config.sum_eps == 0 && config.weight_scale == 1 && config.spread == 0;
+
+// The weight of the expert with the score |best| among those that have keys and are near it. |scores|: of
+// this lane's experts.
+__device__ __forceinline__ float weight_among_near(const float (&scores)[PER], const u32 (&keys)[PER],
+                                                   float best) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < PER; i++) {
+    const float most = fmaxf(fabsf(scores[i]), best);
+    if (keys[i] && (best - scores[i]) / most <= config.spread) sum += expf(scores[i] - best);
+  }
+#pragma unroll
+  for (int i = 16; i; i /= 2) sum += __shfl_xor_sync(~0u, sum, i);
+  return 1 / sum;
+}
 
 // Replaces the scores of this lane's experts by their weights.
 __device__ __forceinline__ void weigh(float (&weights)[PER]) {
+  if constexpr (config.spread > 0) return;  // weighed when they are chosen
   if constexpr (config.sigmoid) {
 #pragma unroll
     for (int i = 0; i < PER; i++) weights[i] = 1 / (1 + expf(-weights[i]));
@@ -65,11 +81,12 @@ __device__ __forceinline__ Choice choose_weighed(const float *scores, const floa
     load_weights(weights, keys, scores, correction);
     for (int nth = 0; nth < count; nth++) {
       const int best = best_of_warp(keys, &best_key);
-      float its = 0;
+      float its = 0, among_near = 0;
+      if constexpr (config.spread > 0) among_near = weight_among_near(weights, keys, value_of(best_key));
 #pragma unroll
       for (int i = 0; i < PER; i++)
         if (best == (int)threadIdx.x % 32 + i * 32) its = weights[i], keys[i] = 0;
-      its = __shfl_sync(~0u, its, best % 32);
+      its = config.spread > 0 ? among_near : __shfl_sync(~0u, its, best % 32);
       total += its;
       if (threadIdx.x % 32 == nth) mine = {best, its};
     }

@@ -275,6 +275,10 @@ constexpr const float *gain = nullptr, *bias = nullptr, *bias2 = nullptr, *resid
 constexpr const u8 *w2 = nullptr;
 constexpr const int *batch = nullptr;
 constexpr const float *correction = nullptr;
+#if !(BATCH && PAIR)
+constexpr int *results = nullptr;
+constexpr int width = 0, at = 0;
+#endif
 
 extern "C" __global__ void CLUSTER __launch_bounds__(256, RESIDENT) NAME(const float *__restrict__ x,
 #if GAIN
@@ -300,7 +304,15 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256, RESIDENT) NAME(const f
 #if RESIDUAL
                                                                          const float *__restrict__ residual,
 #endif
-                                                                         float *__restrict__ y) {
+#if BATCH && PAIR
+                                                                         int *__restrict__ results,
+#endif
+                                                                         float *__restrict__ y
+#if BATCH && PAIR
+                                                                         ,
+                                                                         int width, int at
+#endif
+) {
   extern __shared__ __align__(16) unsigned char bytes[];
   __shared__ int experts[PAIR ? 1 : USED];
   __shared__ float weights[PAIR ? 1 : USED];
@@ -309,6 +321,10 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256, RESIDENT) NAME(const f
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, mine = blockIdx.y;  // a pair, or a token
   const int token = PAIR ? mine / USED : mine, nth_expert = PAIR ? mine % USED : 0;
   const bool padding = is_padding<BATCH>(batch, token);
+  // The first block of the last expert knows all experts of the token. Reads the batch before it waits.
+  int *routes = nullptr;
+  if (PAIR && nth_expert == USED - 1 && blockIdx.x == 0 && warp == 0 && !padding)
+    routes = routes_of<(BATCH && PAIR)>(batch, results, token, width, at);
   const int own = SPLIT > 1 ? blockIdx.z * USED_EACH : 0;  // PAIR 0: first expert of this block
   const Source source = {w, PAIR ? w2 : w, experts + own};
   if constexpr (PAIR) {
@@ -327,8 +343,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256, RESIDENT) NAME(const f
   if (warp == 0 && !padding) {
     const Choice choice =
         choose_weighed(after_wait(scores) + (u64)token * EXPERTS, correction, PAIR ? nth_expert + 1 : USED);
-    const int at = lane - nth_expert;
-    if (at >= 0 && at < (PAIR ? 1 : USED)) experts[at] = choice.expert;
+    const int own_expert = lane - nth_expert;
+    if (own_expert >= 0 && own_expert < (PAIR ? 1 : USED)) experts[own_expert] = choice.expert;
+    if (routes && lane < USED) routes[lane] = choice.expert;
     if (!PAIR && lane < USED) weights[lane] = choice.weight;
   }
   __syncthreads();

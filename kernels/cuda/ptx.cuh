@@ -246,6 +246,12 @@ PTX void sync_threads() {
   asm volatile("barrier.sync 1, %0;" ::"n"(COUNT) : "memory");
 }
 
+// COUNT threads that use the barrier |nth|, from 1 on.
+template <int COUNT>
+PTX void sync_group(int nth) {
+  asm volatile("barrier.sync %0, %1;" ::"r"(nth), "n"(COUNT) : "memory");
+}
+
 // ---- clusters (sm_90 and later) ----
 
 // Address of |mine| in the shared memory of block |rank| of the cluster.
@@ -351,6 +357,20 @@ PTX void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
+// The registers of each thread of this warpgroup from now on.
+template <int COUNT>
+PTX void take_registers() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+#endif
+}
+template <int COUNT>
+PTX void give_registers() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+#endif
+}
+
 // Matrix descriptor of a tile: address, 1024 bytes from 8 rows to the next 8, 128-byte swizzle.
 PTX u64 matrix_descriptor(u32 tile) {
   return (u64)(tile >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
@@ -377,13 +397,14 @@ PTX u64 matrix_descriptor(u32 tile) {
 
 // d[64, COLUMNS] (+)= a[64,16] . b[COLUMNS,16]^T, bf16. a is in registers, b in shared memory. Without |add|,
 // d is the product.
-#define WGMMA_REGISTERS(shape, list, a0, a1, a2, a3, b, more, ...)                               \
+#define WGMMA_OF(types, order, shape, list, a0, a1, a2, a3, b, more, ...)                        \
   asm volatile("{ .reg .pred p; setp.ne.b32 p, " more ", 0; wgmma.mma_async.sync.aligned." shape \
-               ".f32.bf16.bf16 {" list                                                           \
+               ".f32." types " {" list                                                           \
                "}, "                                                                             \
-               "{" a0 "," a1 "," a2 "," a3 "}, " b ", p, 1, 1, 0; }"                             \
+               "{" a0 "," a1 "," a2 "," a3 "}, " b ", p, 1, 1, " order "; }"                     \
                : __VA_ARGS__                                                                     \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tile), "r"((int)add))
+#define WGMMA_REGISTERS(...) WGMMA_OF("bf16.bf16", "0", __VA_ARGS__)
 template <int FRAGMENTS>  // of 8 columns
 PTX void wgmma(float (&d)[FRAGMENTS][4], const u32 (&a)[4], u64 tile, bool add) {
   static_assert(FRAGMENTS == 2 || FRAGMENTS == 4 || FRAGMENTS == 6 || FRAGMENTS == 8 || FRAGMENTS == 16,
@@ -401,22 +422,30 @@ PTX void wgmma(float (&d)[FRAGMENTS][4], const u32 (&a)[4], u64 tile, bool add) 
 }
 #undef WGMMA_REGISTERS
 
-// d[64, WIDE] += a[64,16] . b[WIDE,16]^T, both in shared memory.
-#define WGMMA_SHARED(columns, type, list, a_at, b_at, ...)                                               \
+// d[64,64] (+)= a[64,16] . b[16,64], f16: rows of b are rows of the tile.
+#define WGMMA_REGISTERS(...) WGMMA_OF("f16.f16", "1", __VA_ARGS__)
+PTX void wgmma_columns(float (&d)[8][4], const u32 (&a)[4], u64 tile, bool add) {
+  WGMMA_REGISTERS("m64n64k16", L32, "%32", "%33", "%34", "%35", "%36", "%37", D32);
+}
+#undef WGMMA_REGISTERS
+#undef WGMMA_OF
+
+// d[64, WIDE] (+)= a[64,16] . b[WIDE,16]^T, both in shared memory.
+#define WGMMA_SHARED(columns, type, list, a_at, b_at, add, ...)                                          \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" list "}, " a_at \
-               ", " b_at ", 1, 1, 1, 0, 0;"                                                              \
+               ", " b_at ", " add ", 1, 1, 0, 0;"                                                        \
                : __VA_ARGS__                                                                             \
-               : "l"(a), "l"(b))
+               : "l"(a), "l"(b), "n"((int)ADD))
 #define WGMMA_OF_TYPE(number, type)                                     \
-  template <int WIDE>                                                   \
+  template <int WIDE, bool ADD = true>                                  \
   PTX void wgmma(number, float(*d)[4], u64 a, u64 b) {                  \
     static_assert(WIDE == 64 || WIDE == 128 || WIDE == 256, "columns"); \
     if constexpr (WIDE == 64)                                           \
-      WGMMA_SHARED("64", type, L32, "%32", "%33", D32);                 \
+      WGMMA_SHARED("64", type, L32, "%32", "%33", "%34", D32);          \
     else if constexpr (WIDE == 128)                                     \
-      WGMMA_SHARED("128", type, L64, "%64", "%65", D64);                \
+      WGMMA_SHARED("128", type, L64, "%64", "%65", "%66", D64);         \
     else                                                                \
-      WGMMA_SHARED("256", type, L128, "%128", "%129", D128);            \
+      WGMMA_SHARED("256", type, L128, "%128", "%129", "%130", D128);    \
   }
 WGMMA_OF_TYPE(Bf16, "bf16")
 WGMMA_OF_TYPE(F16, "f16")

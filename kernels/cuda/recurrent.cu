@@ -17,6 +17,9 @@
 // SCAN      (xbc f32 [N, HEADS * HEAD_DIM + 2 * GROUPS * key_dim], step f32 [N, HEADS], rate f32 [HEADS],
 //           bias f32 [HEADS], skip f32 [HEADS], batch, kv in/out, y f32 [N, HEADS * HEAD_DIM], N, GROUPS,
 //           HEADS, HEAD_DIM, PLACE); key_dim is the size of the state of a column
+//           With |state_rates|, HEADS and GROUPS are 1, a column has its own step, bias and skip, and each
+//           row of its state its own rate: step f32 [N, HEAD_DIM], rate f32 [HEAD_DIM, key_dim], bias and
+//           skip f32 [HEAD_DIM]; state [HEAD_DIM][key_dim]
 //           state [HEADS][key_dim][HEAD_DIM]
 //           grid (HEADS * ceil(HEAD_DIM / 32), LANES, 1), block (256, 1, 1)
 //           dynamic shared memory: as DELTA
@@ -168,9 +171,10 @@ __device__ __forceinline__ void run_segment(const Inputs &in, const Segment &s, 
 __device__ __forceinline__ void run_head(const Inputs &in, const Place &place, const Head &head, int nth_head,
                                          int dim, int heads, const int *batch, float *kv, int n,
                                          float *chunks, float *y) {
-  const int lane = threadIdx.x % 32, slice = lane / 4, own = threadIdx.x / 32 * 4 + lane % 4,
-            column = in.column + own;
-  const Columns columns = {((u64)nth_head * KEYS + slice * RUN) * dim + column, dim, slice, column < dim};
+  const int slice = threadIdx.x % 32 / 4, own = own_column(), column = in.column + own;
+  const u64 first = ((u64)nth_head * KEYS + slice * RUN) * dim + column;
+  const Columns columns = {config.state_rates ? (u64)column * KEYS + slice * RUN : first,
+                           config.state_rates ? 1 : dim, slice, column < dim};
   const u64 width = (u64)heads * dim;
   y += nth_head * dim + column;
   for (int nth = blockIdx.y; nth < segment_count(batch, n); nth += gridDim.y) {
@@ -228,7 +232,19 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                      groups,   heads,
                      head_dim, head / (heads / groups),
                      head,     (int)(blockIdx.x % blocks) * COLUMNS};
-  const Head numbers = {config.log_rate ? -expf(rates[head]) : rates[head], biases[head], skips[head]};
+  const int column = in.column + own_column(),
+            nth = config.state_rates ? min(column, head_dim - 1) : head;  // of the vectors
+  Head numbers = {config.log_rate ? -expf(rates[nth]) : rates[nth], biases[nth], skips[nth]};
+  if constexpr (config.state_rates) {
+#pragma unroll
+    for (int j = 0; j < RUNS; j++)
+#pragma unroll
+      for (int i = 0; i < RUN; i++) {
+        const int state_row = (j * SLICES + threadIdx.x % 32 / 4) * RUN + i;
+        const float rate = state_row < KEYS ? rates[(u64)nth * KEYS + state_row] : 0;
+        numbers.rates[j][i] = config.log_rate ? -expf(rate) : rate;
+      }
+  }
   run_head(in, place, numbers, head, head_dim, heads, batch, kv, n, (float *)memory, y);
 }
 

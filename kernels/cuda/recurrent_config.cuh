@@ -17,6 +17,7 @@ struct Config {
   float beta_scale = 1;  // DELTA: of sigmoid(beta)
   float min_step = 0;    // SCAN: limits of dt
   float max_step = 3.4e38f;  // SCAN
+  bool state_rates = false;  // SCAN: Mamba 1, see recurrent.cu
 };
 
 constexpr int THREADS = 256;  // of a block

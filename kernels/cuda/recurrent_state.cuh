@@ -13,16 +13,23 @@ static_assert(KEYS > 0 && KEYS <= 256);
 
 // Shared memory: two chunks of tokens. A token has q, k, the columns of v, and four numbers. DELTA: step and
 // beta, which become decay and sigmoid(beta); q . k; and one that is not used. SCAN, whose q, k and v are C,
-// B and x: step, which becomes decay and dt; two are not used.
+// B and x: step, which becomes decay and dt; two are not used. SCAN with |state_rates|: the steps of all
+// columns.
 constexpr int CHUNK = KEYS <= 128 ? 16 : 8;  // tokens
-constexpr int V_AT = 2 * PADDED, NUMBERS_AT = V_AT + COLUMNS, TOKEN = NUMBERS_AT + 4;
+constexpr int V_AT = 2 * PADDED, NUMBERS_AT = V_AT + COLUMNS, NUMBERS = config.state_rates ? COLUMNS : 4;
+constexpr int TOKEN = NUMBERS_AT + NUMBERS;
 constexpr int SHARED_BYTES = 2 * CHUNK * TOKEN * 4;
 static_assert(SHARED_BYTES <= 48 << 10 && TOKEN % 4 == 0 && PADDED % 4 == 0);
 
-// The numbers of a head that all tokens share. |skip|: of SCAN.
+// The numbers of a head that all tokens share. |skip|: of SCAN. |rates|: of this thread's rows of its column,
+// with |state_rates|.
 struct Head {
   float rate, bias, skip;
+  float rates[config.state_rates ? RUNS : 1][RUN];
 };
+
+// The column of this thread in its block.
+__device__ __forceinline__ int own_column() { return threadIdx.x / 32 * 4 + threadIdx.x % 4; }
 
 // log(1 + e^x)
 __device__ __forceinline__ float softplus(float x) { return x > 20 ? x : log1pf(expf(x)); }
@@ -45,17 +52,16 @@ __device__ __forceinline__ float sum_column(const float (&sums)[RUN]) {
   return sum;
 }
 
-// This thread's part of the state of a head: |at| is its first row and column.
+// This thread's part of the state of a head: |at| is its first row and column, |stride| the distance of two
+// rows.
 struct Columns {
   u64 at;
-  int value_dim, slice;
+  int stride, slice;
   bool active;
   __device__ __forceinline__ bool has(int j, int i) const {
     return active && (j * SLICES + slice) * RUN + i < KEYS;
   }
-  __device__ __forceinline__ u64 row(int j, int i) const {
-    return at + (u64)(j * SLICES * RUN + i) * value_dim;
-  }
+  __device__ __forceinline__ u64 row(int j, int i) const { return at + (u64)(j * SLICES * RUN + i) * stride; }
   __device__ __forceinline__ void load(float (&state)[RUNS][RUN], const float *from) const {
 #pragma unroll
     for (int j = 0; j < RUNS; j++)

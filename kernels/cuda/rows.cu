@@ -9,7 +9,8 @@
 //           grid (N, 1, 1), block (256, 1, 1)
 // NORM      (x f32 [ROWS, WIDTH], gain f32 [gains, WIDTH], residual f32 [ROWS, WIDTH], y f32 [ROWS, WIDTH],
 //           ROWS, WIDTH, ADDS)
-//           y = RMS norm of each row * gain, and with ADDS + residual; WIDTH % 4 == 0. y may be the residual
+//           y = RMS norm of each row * gain, and with ADDS + residual; WIDTH % 4 == 0. y may be the residual.
+//           Without gains, |gain| is not read
 //           grid (ceil(ROWS * warps / 8), 1, 1), block (256, 1, 1)
 //           With |ordered|, |residual| is the order i32 [WIDTH] of the columns of y, and nothing is added
 // PERMUTE   (x f32 [ROWS, WIDTH], order i32 [WIDTH], y f32 [ROWS, WIDTH], WIDTH)
@@ -150,7 +151,9 @@ extern "C" __global__ void __launch_bounds__(256)
   for (int i = nth * 4; i < width; i += ROW_THREADS * 4) {
     const u64 at = (u64)row * width + i;
     float4 v, g;
-    if constexpr (config.ordered) {
+    if constexpr (config.gains == 0) {
+      v = *(const float4 *)(from + i), g = make_float4(1, 1, 1, 1);
+    } else if constexpr (config.ordered) {
       const int *order = (const int *)residual;
       v = gather4(from, order, i, width), g = gather4(gain, order, i, width);
     } else {

@@ -8,7 +8,7 @@ struct Config {
   float norm_eps = 1e-5f;     // NORM
   int warps = 8;              // NORM: 1 or 8, of a row
   bool ordered = false;       // NORM without LAYERNORM: the columns of y have an order
-  int gains = 1;              // NORM without LAYERNORM: row r has gain r % gains; not with |ordered|
+  int gains = 1;              // NORM without LAYERNORM: row r has gain r % gains; 0: none; 1 with |ordered|
   int half = 1;               // ROPE: numbers of the table |frequencies|
   float scale = 1;            // ROPE: of cosine and sine
 };

@@ -86,3 +86,10 @@ struct F16 {
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
   }
 };
+
+// A pair of floats as pairs of f16: |high| + |low| has 22 bits of each.
+__device__ __forceinline__ void split_f16(u32 &high, u32 &low, float a, float b) {
+  high = F16::narrow2(a, b);
+  const float2 rounded = F16::widen2(high);
+  low = F16::narrow2(a - rounded.x, b - rounded.y);
+}

@@ -8,6 +8,7 @@
 #include "base/budget.h"
 #include "base/memory.h"
 #include "models/import/encoder.h"
+#include "models/import/hf_vocab.h"
 #include "models/import/name.h"
 
 #define MAX_CONFIG ((size_t)16 << 20)
@@ -18,6 +19,7 @@
 #define CONFIG_NAME "config.json"
 #define GENERATION_NAME "generation_config.json"
 #define TOKENIZER_NAME "tokenizer.json"
+#define TOKENIZER_CONFIG_NAME "tokenizer_config.json"
 #define WEIGHTS_NAME "model.safetensors"
 #define INDEX_NAME "model.safetensors.index.json"
 
@@ -286,6 +288,27 @@ mlx_status_t mlx_hf_tokenizer_path(const mlx_hf_t *hf, char **out_path) {
   return mlx_join_path(hf->folder, TOKENIZER_NAME, out_path);
 }
 
+// The tokenizer of the directory's vocab.txt and tokenizer_config.json.
+static mlx_status_t read_vocabulary(const mlx_hf_t *hf, char **out_json, size_t *out_length) {
+  mlx_json_t config = {0};
+  char *path = NULL, *settings = NULL, *text = NULL, *bytes = NULL;
+  size_t length, config_length;
+  mlx_status_t status = mlx_join_path(hf->folder, MLX_VOCAB_NAME, &path);
+  if (!status) status = mlx_read_file(path, MAX_TOKENIZER, &text, &length);
+  if (!status) status = mlx_join_path(hf->folder, TOKENIZER_CONFIG_NAME, &settings);
+  if (!status && mlx_is_file(settings)) {
+    status = mlx_read_file(settings, MAX_TOKENIZER, &bytes, &config_length);
+    if (!status) status = mlx_json_parse_any(settings, bytes, config_length, &config);
+  }
+  if (!status) status = mlx_hf_vocab_tokenizer(path, text, length, &config, out_json, out_length);
+  mlx_json_close(&config);
+  mlx_free(bytes);
+  mlx_free(text);
+  mlx_free(settings);
+  mlx_free(path);
+  return status;
+}
+
 mlx_status_t mlx_hf_tokenizer_json(const mlx_hf_t *hf, char **out_json, size_t *out_length) {
   char *path;
   *out_json = NULL;
@@ -293,9 +316,14 @@ mlx_status_t mlx_hf_tokenizer_json(const mlx_hf_t *hf, char **out_json, size_t *
   mlx_status_t status = mlx_read_file(path, MAX_TOKENIZER, out_json, out_length);
   if (mlx_status_code(status) == MLX_NOT_FOUND) {
     mlx_status_free(status);
-    status = mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' has no tokenizer.json", hf->folder),
-                             "tokenizer.model and vocab.json are not supported: download tokenizer.json, or "
-                             "create it with transformers");
+    status = read_vocabulary(hf, out_json, out_length);
+  }
+  if (mlx_status_code(status) == MLX_NOT_FOUND) {
+    mlx_status_free(status);
+    status =
+        mlx_status_hint(mlx_error(MLX_NOT_FOUND, "'%s' has neither tokenizer.json nor vocab.txt", hf->folder),
+                        "tokenizer.model and vocab.json are not supported: download tokenizer.json, or "
+                        "create it with transformers");
   }
   mlx_free(path);
   return status;

@@ -22,6 +22,7 @@ typedef struct family {
 
 static const family_t families[] = {
     {.type = "gemma3", .text_type = "gemma3_text"},
+    {.type = "gemma3n", .text_type = "gemma3n_text"},
     {.type = "gemma4", .text_type = "gemma4_text"},
     {.type = "gemma4_unified", .text_type = "gemma4_unified_text"},
     {.type = "qwen2_vl", .text_type = "qwen2_vl_text", .may_be_flat = true},
@@ -29,6 +30,7 @@ static const family_t families[] = {
     {.type = "qwen3_vl", .text_type = "qwen3_vl_text"},
     {.type = "qwen3_5", .text_type = "qwen3_5_text"},
     {.type = "qwen3_5_moe", .text_type = "qwen3_5_moe_text"},
+    {.type = "muse_glimmer", .text_type = "muse_glimmer_text"},
     {.type = "mistral3", .text_type = "mistral"},
     {.type = "llava", .text_type = "llama"},
     {.type = "llava_next", .text_type = "llama"},
@@ -58,6 +60,10 @@ static const text_type_t text_types[] = {
      "{\"vocab_size\": 262208, \"hidden_size\": 2304, \"intermediate_size\": 9216,"
      " \"num_hidden_layers\": 26, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"head_dim\": 256,"
      " \"max_position_embeddings\": 131072, \"rms_norm_eps\": 1e-06, \"query_pre_attn_scalar\": 256}"},
+    {"gemma3n_text", "gemma3n_text",
+     "{\"vocab_size\": 262400, \"hidden_size\": 2048, \"num_hidden_layers\": 35, \"num_attention_heads\": 8,"
+     " \"num_key_value_heads\": 2, \"head_dim\": 256, \"max_position_embeddings\": 32768,"
+     " \"rms_norm_eps\": 1e-06}"},
     {"gemma4_text", "gemma4_text",
      "{\"vocab_size\": 262144, \"hidden_size\": 2304, \"intermediate_size\": 9216,"
      " \"num_hidden_layers\": 30, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"head_dim\": 256,"
@@ -83,6 +89,10 @@ static const text_type_t text_types[] = {
      " \"max_position_embeddings\": 32768, \"rms_norm_eps\": 1e-06, \"num_experts\": 256,"
      " \"num_experts_per_tok\": 8, \"moe_intermediate_size\": 512,"
      " \"shared_expert_intermediate_size\": 512}"},
+    {"muse_glimmer_text", "muse_glimmer_text",
+     "{\"vocab_size\": 202048, \"hidden_size\": 6656, \"intermediate_size\": 19968,"
+     " \"num_hidden_layers\": 52, \"num_attention_heads\": 32, \"num_key_value_heads\": 2, \"head_dim\": 128,"
+     " \"max_position_embeddings\": 131072, \"rms_norm_eps\": 1e-05}"},
     {"llama", "llama",
      "{\"vocab_size\": 32000, \"hidden_size\": 4096, \"intermediate_size\": 11008,"
      " \"num_hidden_layers\": 32, \"num_attention_heads\": 32, \"max_position_embeddings\": 2048,"
@@ -157,9 +167,10 @@ bool mlx_hf_text_name(const char *stored, mlx_text_t *out_name) {
                  {"language_model.lm_head.", "lm_head."},
                  {"model.language_model.", "model."},
                  {"model.text_model.", "model."}};
-  static const char *const vision[] = {"vision_tower.", "vision_model.",          "visual.",
-                                       "connector.",    "multi_modal_projector.", "image_newline",
-                                       "embed_vision.", "audio_tower.",           "embed_audio."};
+  static const char *const vision[] = {"vision_tower.",   "vision_model.",          "visual.",
+                                       "connector.",      "multi_modal_projector.", "image_newline",
+                                       "embed_vision.",   "audio_tower.",           "embed_audio.",
+                                       "vision_adapter.", "vision_projection."};
   const char *inner = !strncmp(stored, "model.", 6) ? stored + 6 : stored;
   out_name->length = 0;
   for (size_t i = 0; i < sizeof vision / sizeof *vision; ++i) {

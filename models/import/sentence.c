@@ -80,11 +80,11 @@ static mlx_status_t read_limits(const mlx_source_t *source, mlx_sentence_t *out)
 
 static mlx_status_t add_prompt(const mlx_json_t *json, const char *name, const char *text,
                                mlx_sentence_t *out) {
-  if (out->prompt_count == MLX_SENTENCE_PROMPTS)
+  if (out->prompt_count == MLX_MODEL_PROMPTS)
     return mlx_json_error(json, "prompts", "has more prompts than the 32 supported");
-  if (strlen(name) >= MLX_SENTENCE_NAME || strlen(text) >= MLX_SENTENCE_PROMPT)
+  if (strlen(name) >= MLX_MAX_PROMPT_NAME || strlen(text) >= MLX_MAX_PROMPT)
     return mlx_json_error(json, "prompts", "has a prompt or a name that is too long");
-  mlx_sentence_prompt_t *prompt = &out->prompts[out->prompt_count++];
+  mlx_named_prompt_t *prompt = &out->prompts[out->prompt_count++];
   snprintf(prompt->name, sizeof prompt->name, "%s", name);
   snprintf(prompt->text, sizeof prompt->text, "%s", text);
   return NULL;

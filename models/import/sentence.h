@@ -3,17 +3,9 @@
 #ifndef MLXCEL_MODELS_IMPORT_SENTENCE_H_
 #define MLXCEL_MODELS_IMPORT_SENTENCE_H_
 
+#include "base/prompt.h"
 #include "models/config.h"
 #include "models/import/source.h"
-
-#define MLX_SENTENCE_PROMPT 1024  // bytes of a prompt, with its NUL
-#define MLX_SENTENCE_PROMPTS 32
-#define MLX_SENTENCE_NAME 64  // bytes of a prompt's name, with its NUL
-
-// A text that is put before another text.
-typedef struct mlx_sentence_prompt {
-  char name[MLX_SENTENCE_NAME], text[MLX_SENTENCE_PROMPT];  // |text| may be empty
-} mlx_sentence_prompt_t;
 
 typedef struct mlx_sentence {
   bool found;             // the model has such settings; else they are defaults
@@ -23,10 +15,10 @@ typedef struct mlx_sentence {
   int64_t dense_width[MLX_MAX_DENSE];
   bool skips_prompts;  // the pooling leaves out the tokens of prompts
   int64_t max_tokens;  // longer texts are truncated; 0: not given
-  mlx_sentence_prompt_t prompts[MLX_SENTENCE_PROMPTS];
+  mlx_named_prompt_t prompts[MLX_MODEL_PROMPTS];
   size_t prompt_count;
-  char default_prompt[MLX_SENTENCE_NAME];  // the name of one of |prompts|; empty: none
-  char similarity[12];                     // "cosine", "dot", "euclidean" or "manhattan"; empty: not given
+  char default_prompt[MLX_MAX_PROMPT_NAME];  // the name of one of |prompts|; empty: none
+  char similarity[12];                       // "cosine", "dot", "euclidean" or "manhattan"; empty: not given
 } mlx_sentence_t;
 
 // Refuses settings that would change the vectors and are not supported: other modules, several poolings.

@@ -198,13 +198,18 @@ static yyjson_val *element_at(const mlx_source_t *source, const char *key, size_
   return source->hf && key ? yyjson_arr_get(mlx_hf_find(source->hf, key), index) : NULL;
 }
 
+// Leaves *|out| as it is if a GGUF file has no such number.
+static void read_gguf_number(const mlx_source_t *source, const char *gguf_key, size_t index, double *out) {
+  const mlx_gguf_field_t *field =
+      source->gguf && gguf_key ? mlx_gguf_find(source->gguf, pick_to_read(source, NULL, gguf_key)) : NULL;
+  if (field && field->is_array && index < field->count) (void)mlx_gguf_number_at(field, index, out);
+}
+
 mlx_status_t mlx_source_number_at(const mlx_source_t *source, const char *hf_key, const char *gguf_key,
                                   size_t index, double *out) {
   yyjson_val *value = element_at(source, hf_key, index);
-  const mlx_gguf_field_t *field =
-      source->gguf && gguf_key ? mlx_gguf_find(source->gguf, pick_to_read(source, NULL, gguf_key)) : NULL;
   double number = yyjson_is_num(value) ? yyjson_get_num(value) : NAN;
-  if (field && field->is_array && index < field->count) (void)mlx_gguf_number_at(field, index, &number);
+  read_gguf_number(source, gguf_key, index, &number);
   if (isfinite(number)) {
     *out = number;
     return NULL;
@@ -213,12 +218,14 @@ mlx_status_t mlx_source_number_at(const mlx_source_t *source, const char *hf_key
                                 "must be a list of finite numbers");
 }
 
-mlx_status_t mlx_source_limit_at(const mlx_source_t *source, const char *hf_key, size_t index, double *out) {
+mlx_status_t mlx_source_limit_at(const mlx_source_t *source, const char *hf_key, const char *gguf_key,
+                                 size_t index, double *out) {
   yyjson_val *value = element_at(source, hf_key, index);
   const char *text = yyjson_get_str(yyjson_obj_get(value, "__float__"));
   *out = yyjson_is_num(value) ? yyjson_get_num(value) : text && !strcmp(text, "Infinity") ? INFINITY : NAN;
+  read_gguf_number(source, gguf_key, index, out);
   if (!isnan(*out)) return NULL;
-  return mlx_source_field_error(source, hf_key, NULL, MLX_INVALID_INPUT, "must be a list of numbers");
+  return mlx_source_field_error(source, hf_key, gguf_key, MLX_INVALID_INPUT, "must be a list of numbers");
 }
 
 mlx_status_t mlx_source_string_at(const mlx_source_t *source, const char *hf_key, size_t index,

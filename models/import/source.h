@@ -58,9 +58,9 @@ size_t mlx_source_array_length(const mlx_source_t *source, const char *hf_key, c
 // or a bool.
 mlx_status_t mlx_source_number_at(const mlx_source_t *source, const char *hf_key, const char *gguf_key,
                                   size_t index, double *out) MLX_MUST_USE;
-// An element of an array in config.json that may be infinite: Infinity, or {"__float__": "Infinity"}.
-mlx_status_t mlx_source_limit_at(const mlx_source_t *source, const char *hf_key, size_t index,
-                                 double *out) MLX_MUST_USE;
+// An element of an array that may be infinite; in config.json Infinity, or {"__float__": "Infinity"}.
+mlx_status_t mlx_source_limit_at(const mlx_source_t *source, const char *hf_key, const char *gguf_key,
+                                 size_t index, double *out) MLX_MUST_USE;
 mlx_status_t mlx_source_string_at(const mlx_source_t *source, const char *hf_key, size_t index,
                                   const char **out) MLX_MUST_USE;
 mlx_status_t mlx_source_int_at(const mlx_source_t *source, const char *gguf_key, size_t index,

@@ -118,10 +118,12 @@ static mlx_status_t read_no_attention(const mlx_source_t *source, mlx_config_t *
 static mlx_status_t read_attention_and_mlp(const mlx_source_t *source, const mlx_size_names_t *names,
                                            mlx_config_t *c) {
   bool found;
-  c->ffn = 4 * c->hidden;                                              // the default of gpt2's n_inner
-  if (!mlx_source_array_length(source, NULL, ".feed_forward_length"))  // a list: the caller reads it
-    MLX_TRY(mlx_source_int(source, names->ffn ? names->ffn : "intermediate_size", ".feed_forward_length", 1,
-                           1 << 20, &c->ffn, names->ffn ? &found : NULL));
+  c->ffn = 4 * c->hidden;  // the default of gpt2's n_inner
+  const char *ffn = names->ffn ? names->ffn : "intermediate_size";
+  // A list: the caller reads it.
+  if (!mlx_source_array_length(source, names->ffn_lists ? ffn : NULL, ".feed_forward_length"))
+    MLX_TRY(
+        mlx_source_int(source, ffn, ".feed_forward_length", 1, 1 << 20, &c->ffn, names->ffn ? &found : NULL));
   MLX_TRY(read_heads(source, names, c));
   MLX_TRY(require_causality(source, !names->encoder));
   return mlx_source_int(source, names->context ? names->context : "max_position_embeddings",

@@ -13,6 +13,7 @@ typedef struct mlx_size_names {
   int64_t default_head_dim;  // 0: hidden / heads
   int64_t default_kv_heads;  // 0: heads
   int64_t default_layers;    // 0: the field is required
+  bool ffn_lists;            // |ffn| may be a list in config.json, too, which the caller reads
   bool encoder;              // attention is not causal
   bool no_attention;         // the model has neither attention nor MLPs; its context may be any
   bool latent;               // mlx_read_latent reads the sizes of heads

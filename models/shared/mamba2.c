@@ -51,8 +51,8 @@ static mlx_status_t read_step_limit(const mlx_source_t *source, mlx_config_t *c)
   if (!mlx_source_has(source, key, NULL)) return NULL;
   if (mlx_source_array_length(source, key, NULL) != 2)
     return mlx_source_field_error(source, key, NULL, MLX_INVALID_INPUT, "must be a list of two numbers");
-  MLX_TRY(mlx_source_limit_at(source, key, 0, &c->scan.min_step));
-  MLX_TRY(mlx_source_limit_at(source, key, 1, &c->scan.max_step));
+  MLX_TRY(mlx_source_limit_at(source, key, NULL, 0, &c->scan.min_step));
+  MLX_TRY(mlx_source_limit_at(source, key, NULL, 1, &c->scan.max_step));
   if (c->scan.min_step >= 0.0 && c->scan.max_step >= c->scan.min_step && isfinite(c->scan.min_step))
     return NULL;
   return mlx_source_field_error(source, key, NULL, MLX_INVALID_INPUT,

@@ -281,6 +281,10 @@ static mlx_status_t scale_longrope(const mlx_source_t *source, const mlx_rope_fi
   MLX_TRY(rope_number(source, f, "attention_factor", ".rope.scaling.attn_factor", &rope->scale, &found));
   c->local_context = (int64_t)original;
   c->local_rope = *rope;
+  if (f->mscales && !mlx_source_is_gguf(source)) {
+    MLX_TRY(rope_number(source, f, "short_mscale", NULL, &c->local_rope.scale, NULL));
+    MLX_TRY(rope_number(source, f, "long_mscale", NULL, &rope->scale, NULL));
+  }
   MLX_TRY(divide_by_list(source, f, "short_factor", "rope_factors_short.weight", theta, &c->local_rope));
   return divide_by_list(source, f, "long_factor", "rope_factors_long.weight", theta, rope);
 }
@@ -374,6 +378,25 @@ mlx_status_t mlx_read_rope(const mlx_source_t *source, const mlx_rope_fields_t *
   MLX_TRY(scale_theta(source, fields, type, out->dims, &theta));
   for (int64_t i = 0; i < out->dims / 2; ++i) out->frequencies[i] = 1.0f / power(theta, i, out->dims);
   return scale_rope(source, fields, type, theta, c, out);
+}
+
+mlx_status_t mlx_read_layer_ropes(const mlx_source_t *source, mlx_config_t *c, mlx_rope_fields_t *out) {
+  const char *key = "layer_rope_theta";
+  const size_t listed = mlx_source_array_length(source, key, NULL);
+  if (listed && listed != (size_t)c->layers)
+    return mlx_source_field_error(source, key, NULL, MLX_INVALID_INPUT,
+                                  "must have one number for each of the %lld layers", (long long)c->layers);
+  for (size_t i = 0; i < listed; ++i) {
+    double theta;
+    MLX_TRY(mlx_source_number_at(source, key, NULL, i, &theta));
+    c->no_rope[i] = theta == 0.0;
+    if (theta != 0.0 && out->fixed_theta != 0.0 && theta != out->fixed_theta)
+      return mlx_source_field_error(source, key, NULL, MLX_UNSUPPORTED,
+                                    "has %g and %g; only one base besides 0 is supported", out->fixed_theta,
+                                    theta);
+    if (theta != 0.0) out->fixed_theta = theta;
+  }
+  return NULL;
 }
 
 mlx_status_t mlx_read_yarn_mscale(const mlx_source_t *source, const mlx_rope_fields_t *f, double *out) {

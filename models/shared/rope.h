@@ -21,6 +21,7 @@ typedef struct mlx_rope_fields {
   const char *alpha;       // field that turns type "dynamic" into a fixed scaling of the base; NULL: none
   bool ntk;                // type "ntk" is supported: GTE's
   bool adjacent;           // as in mlx_rope_t
+  bool mscales;            // a longrope has short_mscale and long_mscale, which multiply cosines and sines
   bool unscaled;           // rope_scaling does not apply
   bool gguf_untruncated;   // yarn does not round its range to whole pairs; GGUF has no field for this
   bool
@@ -33,6 +34,11 @@ typedef struct mlx_rope_fields {
 // A longrope also fills c->local_rope and c->local_context.
 mlx_status_t mlx_read_rope(const mlx_source_t *source, const mlx_rope_fields_t *fields, mlx_config_t *c,
                            mlx_rope_t *out) MLX_MUST_USE;
+
+// layer_rope_theta, a list of config.json: the base of each layer, 0 for a layer without a rope (c->no_rope).
+// All other bases must be equal: out->fixed_theta. Without the list nothing changes.
+mlx_status_t mlx_read_layer_ropes(const mlx_source_t *source, mlx_config_t *c,
+                                  mlx_rope_fields_t *out) MLX_MUST_USE;
 
 // 0.1 * mscale_all_dim * log(factor) + 1 of a rope with yarn, by whose square DeepSeek's attention multiplies
 // the scores; 1 without yarn or mscale_all_dim.

@@ -80,11 +80,13 @@ class Answer:
         usage = Usage(outcome.prompt_tokens, len(outcome.ids), outcome.cached_tokens)
         reader, self.embedding = self._prepared.reader, outcome.embedding
         if not reader:
-            self._result = Result(outcome.text.decode("utf-8", "replace"), _finish_reason(outcome.reason, False), usage, outcome.ids, outcome.logprobs)
+            self._result = Result(outcome.text.decode("utf-8", "replace"), _finish_reason(outcome.reason, False), usage, outcome.ids, outcome.logprobs,
+                                  routes=outcome.routes)
             return ""
         rest, message = reader.finish()
         calls = [_tool_call(call) for call in message.get("tool_calls", [])]
-        self._result = Result(message["content"] or "", _finish_reason(outcome.reason, bool(calls)), usage, outcome.ids, outcome.logprobs, message, calls)
+        self._result = Result(message["content"] or "", _finish_reason(outcome.reason, bool(calls)), usage, outcome.ids, outcome.logprobs, message, calls,
+                              outcome.routes)
         return rest
 
 

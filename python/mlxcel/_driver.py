@@ -29,6 +29,7 @@ class Outcome:
     text: bytes
     reason: int  # mlxcel_finish_reason_t
     logprobs: Optional[List[TokenLogprob]]
+    routes: Optional[memoryview]
     embedding: Any  # the numbers of one text, or Embeddings; None: the request generates text
 
 
@@ -81,7 +82,15 @@ class Request:
             embedding = list((ctypes.c_float * library.mlxcel_engine_info(engine).hidden).from_address(generation.embedding))
         ids = list((ctypes.c_int32 * generation.count).from_address(generation.ids)) if generation.count else []
         return Outcome(len(self._ids), generation.cached_tokens, ids, ctypes.string_at(generation.text, generation.text_length) if generation.text else b"",
-                       generation.finish_reason, self._logprobs(engine, generation), embedding)
+                       generation.finish_reason, self._logprobs(engine, generation), self._routes(generation), embedding)
+
+    def _routes(self, generation: _abi.mlxcel_generation_t) -> Optional[memoryview]:
+        if not self._options.routes:
+            return None
+        shape = generation.route_count, generation.route_layers, generation.route_used
+        count = shape[0] * shape[1] * shape[2]
+        data = ctypes.string_at(generation.routes, 2 * count) if count else b""
+        return memoryview(data).cast("h", shape) if count else memoryview(data).cast("h")
 
     def _logprobs(self, engine: ctypes.c_void_p, generation: _abi.mlxcel_generation_t) -> Optional[List[TokenLogprob]]:
         if self._options.logprobs < 0:

@@ -93,7 +93,7 @@ class EmbeddingBatch:
     def collect(self, engine: ctypes.c_void_p) -> bool:
         try:
             self._embed(engine)
-            self.put(Outcome(sum(map(len, self._texts)), 0, [], b"", _abi.MLXCEL_FINISH_STOP, None, self.vectors))
+            self.put(Outcome(sum(map(len, self._texts)), 0, [], b"", _abi.MLXCEL_FINISH_STOP, None, None, self.vectors))
         except Exception as error:
             self.put(error)
         return True

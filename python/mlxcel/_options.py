@@ -29,6 +29,8 @@ class Options(TypedDict, total=False):
     stop: Union[str, Sequence[str]]  # generation ends before the first of these texts
     ignore_eos: bool  # continue after an end-of-text token
     logprobs: int  # N: log-probabilities of each token and of the N most likely
+    routes: bool  # the experts that each token was routed to: Result.routes
+    routes_from: int  # of the tokens from this one on; without it, of all. Earlier ones may be shared with other requests
     grammar: str  # GBNF
     json_schema: Mapping[str, Any]
     response_format: Mapping[str, Any]  # {"type": "json_object"}, or {"type": "json_schema", "json_schema": {"schema": ...}}
@@ -224,6 +226,7 @@ def generate_options(options: Mapping[str, Any], output: Output, is_chat: bool, 
     result.grammar = grammar.handle if grammar else None
     result.max_tokens, result.ignore_eos = options.get("max_tokens", -1), options.get("ignore_eos", False)
     result.logprobs = options.get("logprobs", -1)
+    result.routes, result.routes_from = options.get("routes", False), options.get("routes_from", 0)
     if is_chat:
         result.visible_token_count = library.mlxcel_output_format_tokens(output.format, visible)
         result.visible_tokens = ctypes.addressof(visible)

@@ -67,6 +67,9 @@ class Result:
     logprobs: Optional[List[TokenLogprob]] = None  # of each token, if they were asked for
     message: Optional[Dict[str, Any]] = None  # of a chat: the answer as OpenAI's message, to be appended to the messages
     tool_calls: Optional[List[ToolCall]] = None  # of a chat: the calls in |message|, parsed
+    # The experts of each token of prompt and answer but the last, if they were asked for: int16 [tokens, layers, experts of a token], -1 in layers
+    # without experts. numpy.asarray reads it without a copy.
+    routes: Optional[memoryview] = None
 
     @property
     def reasoning(self) -> str:

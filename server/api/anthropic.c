@@ -151,13 +151,6 @@ mlx_status_t mlx_anthropic_parse_count(const char *body, size_t length, const ch
   return mlx_fields_read(body, length, sizeof(details_t), read_count, call);
 }
 
-void mlx_anthropic_write_count(int64_t tokens, mlx_text_t *out) {
-  mlx_json_writer_t json = {.out = out};
-  mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
-  mlx_json_put_int(&json, "input_tokens", tokens);
-  mlx_json_end(&json);
-}
-
 static void free_details(void *details) { mlx_free(details); }
 
 // ----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,5 @@
 // with mlx_api_messages.free_details.
 mlx_status_t mlx_anthropic_parse_count(const char *body, size_t length, const char *query,
                                        mlx_api_call_t *inout_call) MLX_MUST_USE;
-// The body of its response.
-void mlx_anthropic_write_count(int64_t tokens, mlx_text_t *out);
 
 #endif  // MLXCEL_SERVER_API_ANTHROPIC_H_

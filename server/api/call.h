@@ -78,13 +78,16 @@ typedef struct mlx_api_call {
   int64_t truncate_prompt;  // keep so many tokens at the end of each prompt; 0: the context; -1: all
   int64_t prompt_logprobs;  // as |logprobs|, of the tokens of the prompts
   bool return_ids;          // the answer has the ids of its tokens and of the prompts
+  bool return_routes;       // the answer has the experts of its tokens and of the prompts,
+  int64_t routes_from;      // from this token of a prompt on
   char **breakers;
   size_t breaker_count;
   char **stops;
   size_t stop_count;
-  int64_t n;         // answers for each prompt, at least 1
-  int64_t best;      // write only so many of them: those with the highest mean log-probability; 0: all
-  int64_t logprobs;  // -1: none; N: of each token and of the N most likely
+  int64_t n;              // answers for each prompt, at least 1
+  int64_t best;           // write only so many of them: those with the highest mean log-probability; 0: all
+  int64_t logprobs;       // -1: none; N: of each token and of the N most likely
+  bool sampled_logprobs;  // of the distribution that the tokens are drawn from
   bool ignore_eos;
   bool forbids_ends;  // ignore_eos means that end-of-text tokens are forbidden
   // The answer ends before a line that is indented by fewer spaces and tabs, and at the first line break

@@ -80,6 +80,7 @@ static void put_settings(mlx_json_writer_t *json, const mlx_api_call_t *call) {
   mlx_json_put_int(json, "n_predict", call->max_tokens);
   mlx_json_put_int(json, "max_tokens", call->max_tokens);
   mlx_json_put_int(json, "n_probs", call->logprobs < 0 ? 0 : call->logprobs);
+  mlx_json_put_bool(json, "post_sampling_probs", call->sampled_logprobs);
   mlx_json_put_bool(json, "ignore_eos", call->ignore_eos);
   mlx_json_put_bool(json, "stream", call->stream);
   mlx_json_begin_list(json, "stop", MLX_JSON_ONE_LINE);

@@ -15,7 +15,7 @@
 // The first row of a name counts: these fields mean something else for OpenAI's endpoints.
 // clang-format off
 #define SHARED_FIELDS \
-  MLX_READ("n_probs"), MLX_READ("samplers"), MLX_READ("return_tokens"), MLX_READ("response_fields"), \
+  MLX_READ("n_probs"), MLX_READ("post_sampling_probs"), MLX_READ("samplers"), MLX_READ("return_tokens"), MLX_READ("response_fields"), \
       MLX_READ("prompt"), MLX_READ("n_predict"), MLX_READ("max_tokens"), MLX_READ("n"), MLX_READ("n_cmpl"), \
       MLX_READ("n_indent"), MLX_READ("t_max_predict_ms"), \
       MLX_IGNORE("min_keep", "it matters only for a cutoff that leaves fewer tokens"), \
@@ -111,6 +111,7 @@ static mlx_status_t read_shared(const mlx_place_t *root, mlx_api_call_t *call) {
   MLX_TRY(mlx_field_int(root, "t_max_predict_ms", -1, INT32_MAX, &call->most_milliseconds));
   MLX_TRY(mlx_field_int(root, "n_probs", 0, MLX_MAX_LOGPROBS, &probs));
   if (probs) call->logprobs = probs;
+  MLX_TRY(mlx_field_bool(root, "post_sampling_probs", &call->sampled_logprobs));
   MLX_TRY(mlx_field_int(root, "n", 1, MLX_MAX_N, &call->n));
   MLX_TRY(mlx_field_int(root, "n_cmpl", 1, MLX_MAX_N, &call->n));
   const mlx_place_t n = mlx_place_key(root, mlx_place_key(root, "n_cmpl").value ? "n_cmpl" : "n");
@@ -199,12 +200,19 @@ static void free_details(void *details) {
 // ----------------------------------------------------------------------------------------------------------
 // Answers
 
+static void put_probabilities(mlx_json_writer_t *json, const mlx_api_call_t *call,
+                              const mlx_answer_token_t *tokens, size_t count) {
+  if (call->logprobs < 0) return;
+  (call->sampled_logprobs ? mlx_openai_put_probs : mlx_openai_put_logprobs)(json, "completion_probabilities",
+                                                                            tokens, count);
+}
+
 static void put_choice(const mlx_llama_result_t *r, mlx_text_t *out) {
   mlx_json_writer_t json = {.out = out};
   mlx_json_begin_object(&json, NULL, MLX_JSON_ONE_LINE);
   mlx_llama_put_members(&json, r);
-  if (r->call->logprobs >= 0)
-    mlx_openai_put_logprobs(&json, "completion_probabilities", r->choice->tokens, r->choice->token_count);
+  put_probabilities(&json, r->call, r->choice->tokens, r->choice->token_count);
+  mlx_token_fields_put_routes(&json, r->call, &r->choice->routes);
   mlx_json_end(&json);
 }
 
@@ -311,8 +319,7 @@ static void begin_part(const llama_stream_t *w, const mlx_event_t *event, mlx_js
 static void put_part(const llama_stream_t *w, const mlx_event_t *event, mlx_text_t *out) {
   mlx_json_writer_t json = {.out = out};
   begin_part(w, event, &json);
-  if (w->call->logprobs >= 0)
-    mlx_openai_put_logprobs(&json, "completion_probabilities", event->tokens, event->token_count);
+  put_probabilities(&json, w->call, event->tokens, event->token_count);
   mlx_json_end(&json);
   mlx_text_puts(out, "\n\n");
 }

@@ -108,31 +108,44 @@ void mlx_openai_put_logprob(mlx_json_writer_t *json, const char *key, double log
   append_logprob(logprob, mlx_json_put_value(json, key));
 }
 
-// Begins the object of a token.
-static void begin_entry(mlx_json_writer_t *json, const mlx_answer_logprob_t *token) {
+// Begins the object of a token. |probs|: with its probability.
+static void begin_entry(mlx_json_writer_t *json, const mlx_answer_logprob_t *token, bool probs) {
   mlx_json_begin_object(json, NULL, MLX_JSON_COMPACT);
   mlx_openai_put_token(json, "token", token);
   mlx_json_put_int(json, "id", token->id);
-  mlx_openai_put_logprob(json, "logprob", token->logprob);
+  if (probs)
+    mlx_json_put_number(json, "prob", "%.9g", exp(token->logprob));
+  else
+    mlx_openai_put_logprob(json, "logprob", token->logprob);
   mlx_json_begin_list(json, "bytes", MLX_JSON_COMPACT);
   for (size_t i = 0; i < token->length; ++i) mlx_json_put_uint(json, NULL, (unsigned char)token->bytes[i]);
   mlx_json_end(json);
 }
 
-void mlx_openai_put_logprobs(mlx_json_writer_t *json, const char *key, const mlx_answer_token_t *tokens,
-                             size_t count) {
+static void put_tokens(mlx_json_writer_t *json, const char *key, const mlx_answer_token_t *tokens,
+                       size_t count, bool probs) {
   mlx_json_begin_list(json, key, MLX_JSON_COMPACT);
   for (size_t i = 0; i < count; ++i) {
-    begin_entry(json, &tokens[i].chosen);
-    mlx_json_begin_list(json, "top_logprobs", MLX_JSON_COMPACT);
+    begin_entry(json, &tokens[i].chosen, probs);
+    mlx_json_begin_list(json, probs ? "top_probs" : "top_logprobs", MLX_JSON_COMPACT);
     for (size_t k = 0; k < tokens[i].top_count; ++k) {
-      begin_entry(json, &tokens[i].top[k]);
+      begin_entry(json, &tokens[i].top[k], probs);
       mlx_json_end(json);
     }
     mlx_json_end(json);
     mlx_json_end(json);
   }
   mlx_json_end(json);
+}
+
+void mlx_openai_put_logprobs(mlx_json_writer_t *json, const char *key, const mlx_answer_token_t *tokens,
+                             size_t count) {
+  put_tokens(json, key, tokens, count, false);
+}
+
+void mlx_openai_put_probs(mlx_json_writer_t *json, const char *key, const mlx_answer_token_t *tokens,
+                          size_t count) {
+  put_tokens(json, key, tokens, count, true);
 }
 
 // ----------------------------------------------------------------------------------------------------------

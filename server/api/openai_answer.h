@@ -20,6 +20,9 @@ void mlx_openai_put_logprob(mlx_json_writer_t *json, const char *key, double log
 // A list of tokens with their log-probabilities, as in chat completions and responses.
 void mlx_openai_put_logprobs(mlx_json_writer_t *json, const char *key, const mlx_answer_token_t *tokens,
                              size_t count);
+// The same with probabilities instead of their logarithms, as in llama.cpp's "post_sampling_probs".
+void mlx_openai_put_probs(mlx_json_writer_t *json, const char *key, const mlx_answer_token_t *tokens,
+                          size_t count);
 
 // The beginning of a completion, up to its list of choices. The id is |prefix|, '-' and the answer's id.
 void mlx_openai_put_head(mlx_json_writer_t *json, const mlx_answer_t *answer, const char *prefix,

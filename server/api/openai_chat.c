@@ -243,7 +243,7 @@ static void put_choice(mlx_json_writer_t *json, const mlx_api_call_t *call, cons
     put_logprobs(json, choice->tokens, choice->token_count);
   else
     mlx_json_put_null(json, "logprobs");
-  mlx_token_fields_put_ids(json, call, choice->ids, choice->id_count);
+  mlx_token_fields_put_choice(json, call, choice);
   mlx_json_put_text(json, "finish_reason", finish_reason(call, choice->finish, choice->tool_count));
   mlx_json_end(json);
 }

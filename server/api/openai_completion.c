@@ -177,7 +177,7 @@ static void put_choice(mlx_json_writer_t *json, const mlx_api_call_t *call, cons
   else
     mlx_json_put_null(json, "logprobs");
   mlx_text_clear(&text);
-  mlx_token_fields_put_ids(json, call, choice->ids, choice->id_count);
+  mlx_token_fields_put_choice(json, call, choice);
   mlx_token_fields_put_prompt(json, call, choice, prompt);
   mlx_json_put_text(json, "finish_reason", mlx_openai_finish_reason(choice->finish, false));
   mlx_json_end(json);

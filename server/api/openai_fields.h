@@ -42,7 +42,7 @@ typedef enum mlx_tool_form { MLX_TOOL_NESTED, MLX_TOOL_FLAT } mlx_tool_form_t;
       MLX_REFUSE_VALUE("dynatemp_range", "use temperature"),                                             \
       MLX_REFUSE_VALUE("samplers", "the order of the samplers is fixed: docs/sampling.md"),              \
       MLX_REFUSE_VALUE("min_keep", "leave it out"), MLX_REFUSE_VALUE("n_probs", "use logprobs"),         \
-      MLX_REFUSE_VALUE("post_sampling_probs", "use logprobs"),                                           \
+      MLX_REFUSE_VALUE("post_sampling_probs", "use /completion"),                                        \
       MLX_REFUSE_VALUE("t_max_predict_ms", "use max_tokens"),                                            \
       MLX_REFUSE_VALUE("t_max_prompt_ms", "leave it out"),                                               \
       MLX_REFUSE_VALUE("lora", "merge the adapter into the model"),                                      \

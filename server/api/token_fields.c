@@ -1,9 +1,10 @@
-// vLLM's fields about token ids.
+// vLLM's fields about token ids, and SGLang's about experts.
 #include "server/api/token_fields.h"
 
 #include <math.h>
 #include <string.h>
 
+#include "base/encoding.h"
 #include "base/json_writer.h"
 #include "base/memory.h"
 #include "server/api/openai_answer.h"
@@ -60,6 +61,15 @@ static mlx_status_t read_prompt_logprobs(const mlx_place_t *root, mlx_api_call_t
                          "leave out stream");
 }
 
+static mlx_status_t read_routes(const mlx_place_t *root, mlx_api_call_t *call) {
+  const mlx_place_t place = mlx_place_key(root, "return_routed_experts");
+  MLX_TRY(mlx_field_bool(root, "return_routed_experts", &call->return_routes));
+  MLX_TRY(mlx_field_int(root, "routed_experts_start_len", 0, INT32_MAX, &call->routes_from));
+  if (!call->return_routes || !call->stream) return NULL;
+  return mlx_status_hint(mlx_field_error(&place, MLX_INVALID_INPUT, "not possible in a stream"),
+                         "leave out stream");
+}
+
 mlx_status_t mlx_token_fields_read(const mlx_place_t *root, mlx_api_call_t *call) {
   const mlx_place_t stops = mlx_place_key(root, "stop_token_ids"),
                     allowed = mlx_place_key(root, "allowed_token_ids"),
@@ -79,15 +89,43 @@ mlx_status_t mlx_token_fields_read(const mlx_place_t *root, mlx_api_call_t *call
                            "expected at least one token, or -1 for the context");
   call->truncate_prompt = !truncate.value ? -1 : most < 0 ? 0 : most;
   MLX_TRY(read_bad_words(root, call));
+  MLX_TRY(read_routes(root, call));
   return read_prompt_logprobs(root, call);
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Answers
 
-void mlx_token_fields_put_ids(mlx_json_writer_t *json, const mlx_api_call_t *call, const int32_t *ids,
-                              size_t count) {
-  if (call->return_ids) mlx_json_put_ints(json, "token_ids", ids, count);
+// The base64 text of i32 numbers in little-endian order.
+static mlx_status_t put_experts(mlx_json_writer_t *json, const mlx_answer_routes_t *routes, size_t count) {
+  mlx_text_t text = {0};
+  int32_t *numbers;
+  MLX_TRY(mlx_alloc(count, sizeof *numbers, &numbers));
+  for (size_t i = 0; i < count; ++i) numbers[i] = routes->experts[i];
+  mlx_base64_append(&text, numbers, count * sizeof *numbers);
+  mlx_free(numbers);
+  mlx_json_put_bytes(json, "routed_experts", text.data ? text.data : "", text.length);
+  mlx_status_t status = mlx_text_finish(&text);
+  mlx_text_clear(&text);
+  return status;
+}
+
+void mlx_token_fields_put_routes(mlx_json_writer_t *json, const mlx_api_call_t *call,
+                                 const mlx_answer_routes_t *routes) {
+  if (!call->return_routes) return;
+  const int32_t shape[] = {(int32_t)routes->tokens, (int32_t)routes->layers, (int32_t)routes->used};
+  mlx_json_begin_object(json, "sgl_ext", MLX_JSON_COMPACT);
+  mlx_status_t status = put_experts(json, routes, routes->tokens * (size_t)(routes->layers * routes->used));
+  if (status) json->out->failed = true;
+  mlx_status_free(status);
+  mlx_json_put_ints(json, "routed_experts_shape", shape, 3);
+  mlx_json_end(json);
+}
+
+void mlx_token_fields_put_choice(mlx_json_writer_t *json, const mlx_api_call_t *call,
+                                 const mlx_answer_choice_t *choice) {
+  if (call->return_ids) mlx_json_put_ints(json, "token_ids", choice->ids, choice->id_count);
+  mlx_token_fields_put_routes(json, call, &choice->routes);
 }
 
 // vLLM's {"ID": {"logprob": ..., "rank": ..., "decoded_token": ...}}. The rank of a token that is not among

@@ -56,6 +56,8 @@ static void add_end(const mlx_answer_writer_choice_t *choice, mlx_event_t *event
   event->mean_logprob = mean_logprob(choice);
   event->prompt_tokens = choice->tokens;  // scratch: finish_choice has collected them
   event->prompt_token_count = choice->token_count;
+  const mlx_generation_t *g = choice->generation;
+  event->routes = (mlx_answer_routes_t){g->routes, g->route_count, g->route_layers, g->route_used};
 }
 
 static mlx_status_t on_event(void *user, const mlx_event_t *event) {
@@ -107,7 +109,7 @@ static void clear_tokens(mlx_answer_writer_choice_t *choice) {
   choice->token_count = 0;
 }
 
-// |row| has the most likely tokens, then the chosen one.
+// |row| has the most likely tokens, or -1 where none remains, then the chosen one.
 static mlx_status_t add_token(mlx_answer_writer_choice_t *choice, const mlx_logprob_t *row,
                               size_t top_count) {
   const mlx_engine_t *engine = choice->writer->job->engine;
@@ -117,7 +119,7 @@ static mlx_status_t add_token(mlx_answer_writer_choice_t *choice, const mlx_logp
   MLX_TRY(mlx_alloc(top_count, sizeof *top, &top));
   mlx_answer_token_t *token = &choice->tokens[choice->token_count++];
   *token = (mlx_answer_token_t){.top = top};
-  for (size_t i = 0; i < top_count; ++i) {
+  for (size_t i = 0; i < top_count && row[i].id >= 0; ++i) {
     MLX_TRY(describe(engine, &row[i], &top[i]));
     ++token->top_count;
   }

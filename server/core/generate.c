@@ -14,6 +14,13 @@
 
 #define HEARTBEAT_SECONDS 5.0
 #define MOST_ECHOED (1 << 20)  // tokens and log-probabilities of prompts in an answer: about 50 MB
+#define MOST_ROUTES (1 << 25)  // experts of tokens in an answer: 180 MB
+
+// When the tokens of a task came.
+typedef struct token_clock {
+  size_t count, counted;  // tokens now, and those at |time|
+  double time;
+} token_clock_t;
 
 typedef struct generate {
   mlx_job_t *job;
@@ -30,6 +37,7 @@ typedef struct generate {
   size_t count;
   atomic_bool submitted;  // the tasks may be cancelled
   // Scheduler thread only.
+  token_clock_t *clocks;
   mlx_after_step_t after;
   size_t done;
   mlx_status_t status;  // owned: why the first task failed
@@ -38,9 +46,27 @@ typedef struct generate {
 // ----------------------------------------------------------------------------------------------------------
 // On the scheduler thread
 
+// A step may give several tokens of a sequence: they came |seconds| / |count| after each other.
+static void observe_tokens(const generate_t *g) {
+  const double now = mlx_seconds();
+  for (size_t i = 0; i < g->count; ++i) {
+    token_clock_t *clock = &g->clocks[i];
+    const size_t count = clock->count - clock->counted;
+    if (!count) continue;
+    if (clock->counted)
+      mlx_vllm_metrics_tokens(g->job->service->vllm, g->job->model, (int64_t)count,
+                              (now - clock->time) / (double)count);
+    else if (count > 1)
+      mlx_vllm_metrics_tokens(g->job->service->vllm, g->job->model, (int64_t)count - 1, 0);
+    clock->counted = clock->count;
+    clock->time = now;
+  }
+}
+
 // After a step: sends what its tasks added. After the last one: ends the response.
 static void after_step(mlx_after_step_t *after) {
   generate_t *g = (generate_t *)(void *)((char *)after - offsetof(generate_t, after));
+  observe_tokens(g);
   if (g->done < g->count) {
     mlx_answer_writer_flush(&g->writer);
     return;
@@ -57,6 +83,7 @@ static bool on_text(mlx_task_t *task, const char *text, size_t length) {
   const size_t index = (size_t)(task - g->tasks);
   mlx_line_limit_t *line = &g->lines[index];
   mlx_serving_after_step(task->serving, &g->after);
+  g->clocks[index].count = mlx_request_generation(task->request)->count;
   if (line->least_indent > 0 || line->most_seconds > 0) {
     if (line->ended) return false;
     length = mlx_line_limit_take(line, mlx_seconds(), text, length);
@@ -71,12 +98,28 @@ static void on_prompt(mlx_task_t *task, size_t done, size_t total) {
   mlx_answer_writer_progress(&g->writer, (size_t)(task - g->tasks), done, total);
 }
 
-static void observe(const generate_t *g, const mlx_generation_t *result) {
-  const mlx_metrics_generation_t times = {
+static void observe(const generate_t *g, const mlx_task_t *task, const mlx_generation_t *result) {
+  const mlx_metrics_generation_t generation = {
       .queue_seconds = result->queue_seconds,
       .first_seconds = result->prompt_seconds,
-      .token_seconds = result->count > 1 ? result->decode_seconds / (double)(result->count - 1) : 0};
-  if (result->finish_reason < MLX_FINISH_CANCELLED) mlx_metrics_generated(g->job->service->metrics, &times);
+      .token_seconds = result->count > 1 ? result->decode_seconds / (double)(result->count - 1) : 0,
+      .prompt_tokens = (int64_t)task->count - result->cached_tokens,
+      .output_tokens = (int64_t)result->count,
+      .length = (int64_t)(task->count + result->count)};
+  if (result->finish_reason < MLX_FINISH_CANCELLED)
+    mlx_metrics_generated(g->job->service->metrics, &generation);
+}
+
+// |result| is NULL if the scheduler refused the task.
+static void observe_request(const generate_t *g, const mlx_task_t *task, const mlx_generation_t *result,
+                            bool failed) {
+  const mlx_vllm_request_t request = {.seconds = mlx_seconds() - g->job->start,
+                                      .queue_seconds = result ? result->queue_seconds : 0,
+                                      .decode_seconds = result ? result->decode_seconds : 0,
+                                      .prompt_tokens = (int64_t)task->count,
+                                      .output_tokens = result ? (int64_t)result->count : 0,
+                                      .reason = failed || !result ? MLX_FINISH_ERROR : result->finish_reason};
+  mlx_vllm_metrics_request(g->job->service->vllm, g->job->model, &request);
 }
 
 static void on_done(mlx_task_t *task, const mlx_generation_t *result, mlx_status_t status) {
@@ -89,11 +132,14 @@ static void on_done(mlx_task_t *task, const mlx_generation_t *result, mlx_status
     limited.finish_reason = MLX_FINISH_LENGTH;
     result = &limited;
   }
+  if (result) g->clocks[task - g->tasks].count = result->count;
+  observe_request(g, task, result, status != NULL);
   if (!status && result->finish_reason == MLX_FINISH_CANCELLED)
-    status = mlx_error(MLX_CANCELLED, "the request was cancelled: the server is shutting down");
+    status =
+        mlx_error(MLX_CANCELLED, "the request was cancelled: the server is shutting down or going to sleep");
   if (!status) {
     mlx_answer_writer_finish(&g->writer, (size_t)(task - g->tasks), result);
-    observe(g, result);
+    observe(g, task, result);
   }
   g->status = mlx_status_join(g->status, status);
 }
@@ -140,6 +186,34 @@ static mlx_status_t check_echo(const mlx_api_call_t *call) {
       "send fewer prompts in a request, or ask for fewer logprobs");
 }
 
+// The same of the experts of all tokens: of a sequence there may be as many as the context.
+static mlx_status_t check_routes(const mlx_api_call_t *call, const mlx_engine_info_t *info) {
+  int64_t tokens = 0;
+  if (!call->return_routes) return NULL;
+  if (!info->route_used)
+    return mlx_status_hint(
+        mlx_error(MLX_UNSUPPORTED,
+                  "return_routed_experts: the model has no experts, or "
+                  "its module does not report them"),
+        "a model with experts on a CPU reports them, and on a GPU with quantized or 16-bit "
+        "weights; a bundle of an older version must be compiled again");
+  for (size_t i = 0; i < call->prompt_count; ++i) {
+    const int64_t prompt = (int64_t)call->prompts[i].id_count, left = info->context - prompt;
+    const int64_t length =
+        prompt + (call->max_tokens < 0 || call->max_tokens > left ? left : call->max_tokens);
+    tokens += length > call->routes_from ? length - call->routes_from : 0;
+  }
+  if (tokens <= MOST_ROUTES / (call->n * info->route_layers * info->route_used)) return NULL;
+  return mlx_status_hint(
+      mlx_error(
+          MLX_INVALID_INPUT,
+          "return_routed_experts: %lld tokens of prompts and answers times n (%lld) times %lld experts of "
+          "a token are more than the limit of %d",
+          (long long)tokens, (long long)call->n, (long long)(info->route_layers * info->route_used),
+          MOST_ROUTES),
+      "set max_tokens, or send fewer prompts in a request");
+}
+
 static void fill_task(generate_t *g, size_t index) {
   const size_t n = (size_t)g->call.n, first = index / n * n;
   const mlx_api_prompt_t *prompt = &g->call.prompts[index / n];
@@ -155,8 +229,11 @@ static void fill_task(generate_t *g, size_t index) {
   options->sampling = sampling;
   options->grammar = mlx_cached_grammar(g->prompt.grammar);
   options->logprobs = g->call.best && g->call.logprobs < 0 ? 0 : g->call.logprobs;
+  options->sampled_logprobs = g->call.sampled_logprobs;
   if (g->call.echo) options->prompt_logprobs = g->call.logprobs;
   if (g->call.prompt_logprobs >= 0) options->prompt_logprobs = g->call.prompt_logprobs;
+  options->routes = g->call.return_routes;
+  options->routes_from = (size_t)g->call.routes_from;
   options->stop_ids = g->call.stop_ids;
   options->stop_id_count = g->call.stop_id_count;
   options->min_tokens = g->call.min_tokens;
@@ -188,6 +265,7 @@ static mlx_status_t make_tasks(generate_t *g) {
   MLX_TRY(mlx_alloc(g->count, sizeof *g->options, &g->options));
   MLX_TRY(mlx_alloc(g->count, sizeof *g->samplings, &g->samplings));
   MLX_TRY(mlx_alloc(g->count, sizeof *g->lines, &g->lines));
+  MLX_TRY(mlx_alloc(g->count, sizeof *g->clocks, &g->clocks));
   for (size_t i = 0; i < g->count; ++i) fill_task(g, i);
   return NULL;
 }
@@ -235,6 +313,7 @@ static mlx_status_t run(mlx_job_t *job, bool *out_kept) {
   for (size_t i = 0; i < g->call.prompt_count; ++i)
     MLX_TRY(mlx_job_check_context(job, g->call.prompts[i].id_count));
   MLX_TRY(check_echo(&g->call));
+  MLX_TRY(check_routes(&g->call, &info));
   MLX_TRY(mlx_answer_writer_initialize(job, g->api, &g->call, &g->prompt, &g->writer));
   MLX_TRY(make_tasks(g));
   return submit(g, out_kept);
@@ -263,6 +342,7 @@ static void clear(mlx_job_t *job) {
   mlx_free(g->options);
   mlx_free(g->samplings);
   mlx_free(g->lines);
+  mlx_free(g->clocks);
   mlx_status_free(g->status);
   mlx_free(g);
 }

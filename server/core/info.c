@@ -11,7 +11,9 @@
 #include "server/api/llama_answer.h"
 #include "server/api/ollama.h"
 #include "server/api/ollama_text.h"
+#include "server/core/histogram.h"
 #include "server/core/json_response.h"
+#include "server/core/llama_metrics.h"
 
 #define MAX_LOADED 64                // models in /metrics
 #define OLLAMA_API_VERSION "0.12.0"  // of Ollama's API; clients refuse older ones
@@ -54,6 +56,7 @@ static void add_loaded(void *user, mlx_served_model_t *model, mlx_serving_t *ser
 
 typedef struct health {
   double limit;
+  const char *status;
   char problem[512];  // "": none
 } health_t;
 
@@ -69,24 +72,89 @@ static void check_model(void *user, mlx_served_model_t *model, mlx_serving_t *se
              (long long)stats.failures, mlx_served_model_name(model), stats.reason);
 }
 
-void mlx_info_health(mlx_site_t *site, mlx_exchange_t *exchange) {
-  health_t health = {.limit = site->stall_seconds};
+// Whether the process works: a replica that does not should be started again. It may still load its model, or
+// end.
+static health_t check_live(mlx_site_t *site) {
+  health_t health = {.limit = site->stall_seconds, .status = "ok"};
+  mlx_models_visit_loaded(site->service.models, check_model, &health);
+  if (health.problem[0]) health.status = "error";
+  return health;
+}
+
+// Whether the server takes requests.
+static health_t check_ready(mlx_site_t *site) {
+  health_t health = check_live(site);
+  if (!site->ready) {
+    health.status = "loading";
+    snprintf(health.problem, sizeof health.problem, "the server is loading its model");
+  }
+  if (site->draining) {
+    health.status = "draining";
+    snprintf(health.problem, sizeof health.problem, "the server is shutting down");
+  }
+  return health;
+}
+
+static void respond_health(const health_t *health, mlx_exchange_t *exchange) {
   mlx_text_t out = {0};
   mlx_json_writer_t json = {.out = &out};
-  mlx_models_visit_loaded(site->service.models, check_model, &health);
-  if (site->draining) snprintf(health.problem, sizeof health.problem, "the server is shutting down");
-  const bool ok = !health.problem[0];
+  const bool ok = !health->problem[0];
   mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
-  mlx_json_put_text(&json, "status", ok ? "ok" : site->draining ? "draining" : "error");
+  mlx_json_put_text(&json, "status", health->status);
   if (!ok) {
     mlx_json_begin_object(&json, "error", MLX_JSON_COMPACT);
-    mlx_json_put_text(&json, "message", health.problem);
+    mlx_json_put_text(&json, "message", health->problem);
     mlx_json_put_text(&json, "type", "unavailable_error");
     mlx_json_put_int(&json, "code", 503);
     mlx_json_end(&json);
   }
   mlx_json_end(&json);
   mlx_respond_json(exchange, ok ? 200 : 503, &out);
+}
+
+void mlx_info_health(mlx_site_t *site, mlx_exchange_t *exchange) {
+  const health_t health = check_ready(site);
+  respond_health(&health, exchange);
+}
+
+// A model that sleeps is healthy, but takes no requests.
+static health_t check_awake(mlx_site_t *site) {
+  health_t health = check_ready(site);
+  if (health.problem[0] || !mlx_models_sleep_level(site->service.models)) return health;
+  health.status = "sleeping";
+  snprintf(health.problem, sizeof health.problem, "the models are asleep: POST /wake_up");
+  return health;
+}
+
+void mlx_info_ready(mlx_site_t *site, mlx_exchange_t *exchange) {
+  const health_t health = check_awake(site);
+  respond_health(&health, exchange);
+}
+
+void mlx_info_live(mlx_site_t *site, mlx_exchange_t *exchange) {
+  const health_t health = check_live(site);
+  respond_health(&health, exchange);
+}
+
+// In the form of KServe's protocol V2.
+static void respond_v2(const health_t *health, const char *name, mlx_exchange_t *exchange) {
+  mlx_text_t out = {0};
+  mlx_json_writer_t json = {.out = &out};
+  const bool ok = !health->problem[0];
+  mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+  mlx_json_put_bool(&json, name, ok);
+  mlx_json_end(&json);
+  mlx_respond_json(exchange, ok ? 200 : 503, &out);
+}
+
+void mlx_info_v2_live(mlx_site_t *site, mlx_exchange_t *exchange) {
+  const health_t health = check_live(site);
+  respond_v2(&health, "live", exchange);
+}
+
+void mlx_info_v2_ready(mlx_site_t *site, mlx_exchange_t *exchange) {
+  const health_t health = check_awake(site);
+  respond_v2(&health, "ready", exchange);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -98,11 +166,7 @@ typedef struct family {
 } family_t;
 
 static double running(const mlx_serving_stats_t *s) { return (double)s->scheduler.running; }
-// Also counts requests that the scheduler has not taken yet. The numbers of the scheduler are those of the
-// last step: tasks that have ended since are not running.
-static double waiting(const mlx_serving_stats_t *s) {
-  return s->tasks > s->scheduler.running ? (double)(s->tasks - s->scheduler.running) : 0;
-}
+static double waiting(const mlx_serving_stats_t *s) { return (double)mlx_serving_waiting(s); }
 static double pages_used(const mlx_serving_stats_t *s) { return (double)s->scheduler.pages_used; }
 static double pages_cached(const mlx_serving_stats_t *s) { return (double)s->scheduler.pages_cached; }
 static double pages_free(const mlx_serving_stats_t *s) { return (double)s->scheduler.pages_free; }
@@ -120,12 +184,6 @@ static double pages_total(const mlx_serving_stats_t *s) {
 }
 static double window_pages_total(const mlx_serving_stats_t *s) {
   return window_pages_used(s) + window_pages_cached(s) + window_pages_free(s);
-}
-// Of the kind of page that is nearer to its end: a sequence waits if either kind has no page for it.
-static double usage(const mlx_serving_stats_t *s) {
-  const double pages = pages_total(s) > 0 ? pages_used(s) / pages_total(s) : 0;
-  const double windows = window_pages_total(s) > 0 ? window_pages_used(s) / window_pages_total(s) : 0;
-  return pages > windows ? pages : windows;
 }
 static double steps(const mlx_serving_stats_t *s) { return (double)s->scheduler.steps; }
 static double failed_steps(const mlx_serving_stats_t *s) { return (double)s->failed_steps; }
@@ -152,26 +210,13 @@ static const family_t families[] = {
     {"mlxcel_output_tokens_total", "counter", "Tokens that were generated.", output_tokens},
     {"mlxcel_prefix_hit_tokens_total", "counter", "Prompt tokens whose pages were shared.", prefix_hits},
     {"mlxcel_preemptions_total", "counter", "Sequences that lost their pages to others.", preemptions},
-    {"vllm:num_requests_running", "gauge", "The same as mlxcel_requests_running.", running},
-    {"vllm:num_requests_waiting", "gauge", "The same as mlxcel_requests_waiting.", waiting},
-    {"vllm:kv_cache_usage_perc", "gauge",
-     "Used part of the KV cache, 0 to 1: of pages or of window pages, the larger one.", usage},
 };
 
-// A label value: backslashes and quotes are escaped.
-static void put_label(mlx_text_t *out, const char *value) {
-  for (; *value; ++value) {
-    if (*value == '\\' || *value == '"') mlx_text_puts(out, "\\");
-    mlx_text_append(out, *value == '\n' ? " " : value, 1);
-  }
-}
-
 static void put_family(mlx_text_t *out, const family_t *family, const loaded_t *all) {
-  mlx_text_printf(out, "# HELP %s %s\n# TYPE %s %s\n", family->name, family->help, family->name,
-                  family->type);
+  mlx_metric_put_header(out, family->name, family->type, family->help);
   for (size_t i = 0; i < all->count; ++i) {
     mlx_text_printf(out, "%s{model_name=\"", family->name);
-    put_label(out, mlx_served_model_name(all->items[i].model));
+    mlx_metric_put_label(out, mlx_served_model_name(all->items[i].model));
     mlx_text_printf(out, "\"} %.17g\n", family->value(&all->items[i].stats));
   }
 }
@@ -179,6 +224,7 @@ static void put_family(mlx_text_t *out, const family_t *family, const loaded_t *
 void mlx_info_metrics(mlx_site_t *site, mlx_exchange_t *exchange) {
   loaded_t all = {.models = site->service.models};
   mlx_text_t out = {0};
+  char started[24];
   int64_t loads, unloads;
   mlx_models_visit_loaded(site->service.models, add_loaded, &all);
   mlx_models_counts(site->service.models, &loads, &unloads);
@@ -195,6 +241,10 @@ void mlx_info_metrics(mlx_site_t *site, mlx_exchange_t *exchange) {
                   "Lines of the access log that could not be written.",
                   (double)mlx_access_log_dropped(site->log));
   mlx_metrics_write(site->service.metrics, &out);
+  mlx_vllm_metrics_write(site->service.vllm, site->service.models, &out);
+  mlx_llama_metrics_write(site->service.models, site->service.metrics, &out);
+  snprintf(started, sizeof started, "%lld", (long long)site->started);
+  mlx_exchange_set_header(exchange, "Process-Start-Time-Unix", started);  // as of llama-server
   mlx_status_t status = mlx_text_finish(&out);
   if (status)
     mlx_exchange_respond(exchange, 500, "text/plain", "out of memory\n", 14);

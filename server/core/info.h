@@ -5,6 +5,10 @@
 #include "server/core/site.h"
 
 void mlx_info_health(mlx_site_t *site, mlx_exchange_t *exchange);
+void mlx_info_live(mlx_site_t *site, mlx_exchange_t *exchange);   // for a liveness probe
+void mlx_info_ready(mlx_site_t *site, mlx_exchange_t *exchange);  // for a readiness probe
+void mlx_info_v2_live(mlx_site_t *site, mlx_exchange_t *exchange);
+void mlx_info_v2_ready(mlx_site_t *site, mlx_exchange_t *exchange);
 void mlx_info_metrics(mlx_site_t *site, mlx_exchange_t *exchange);
 void mlx_info_server(mlx_site_t *site, mlx_exchange_t *exchange);
 void mlx_info_models(mlx_site_t *site, mlx_exchange_t *exchange);  // OpenAI's list

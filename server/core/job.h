@@ -23,6 +23,7 @@
 #include "server/core/library_rules.h"
 #include "server/core/metrics.h"
 #include "server/core/models.h"
+#include "server/core/vllm_metrics.h"
 #include "server/core/worker.h"
 #include "server/tools/tool_memory.h"
 
@@ -36,12 +37,14 @@ typedef struct mlx_service {
   mlx_models_t *models;
   mlx_grammars_t *grammars;
   mlx_metrics_t *metrics;
+  mlx_vllm_metrics_t *vllm;
   mlx_tool_memory_t *memory;
   struct mlx_opening *opening;  // server/core/opening.h
   mlx_ignored_fields_t *ignored;
   mlx_stored_responses_t *stored;
   mlx_library_t *library;
   mlx_request_defaults_t defaults;
+  bool sleep_mode;       // clients may put models to sleep
   bool strict;           // unknown fields are refused
   bool plain;            // special tokens in texts of clients are text, unless a request has parse_special
   int64_t work_seconds;  // most time of a stage on a worker

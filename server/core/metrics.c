@@ -5,16 +5,11 @@
 #include <uv.h>
 
 #include "base/memory.h"
+#include "server/core/histogram.h"
 
 #define MAX_ROWS 256
 
 static const double bounds[] = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300};
-#define BOUNDS (sizeof bounds / sizeof *bounds)
-
-typedef struct histogram {
-  int64_t counts[BOUNDS + 1];  // the last one: above all bounds
-  double sum;
-} histogram_t;
 
 typedef struct row {
   const char *endpoint;
@@ -27,12 +22,20 @@ struct mlx_metrics {
   row_t rows[MAX_ROWS];
   size_t row_count;
   int64_t gone;
-  histogram_t queue, first, token, response;
+  mlx_histogram_t queue, first, token, response;
+  mlx_metrics_totals_t totals;
 };
 
 mlx_status_t mlx_metrics_create(mlx_metrics_t **out_metrics) {
-  MLX_TRY(mlx_alloc(1, sizeof **out_metrics, out_metrics));
-  uv_mutex_init(&(*out_metrics)->mutex);
+  mlx_metrics_t *m;
+  MLX_TRY(mlx_alloc(1, sizeof *m, &m));
+  mlx_histogram_t *const histograms[] = {&m->queue, &m->first, &m->token, &m->response};
+  for (size_t i = 0; i < sizeof histograms / sizeof *histograms; ++i) {
+    histograms[i]->bounds = bounds;
+    histograms[i]->bound_count = sizeof bounds / sizeof *bounds;
+  }
+  uv_mutex_init(&m->mutex);
+  *out_metrics = m;
   return NULL;
 }
 
@@ -40,13 +43,6 @@ void mlx_metrics_free(mlx_metrics_t *m) {
   if (!m) return;
   uv_mutex_destroy(&m->mutex);
   mlx_free(m);
-}
-
-static void observe(histogram_t *h, double seconds) {
-  size_t at = 0;
-  while (at < BOUNDS && seconds > bounds[at]) ++at;
-  ++h->counts[at];
-  h->sum += seconds;
 }
 
 static void count_row(mlx_metrics_t *m, const char *endpoint, int status) {
@@ -61,46 +57,49 @@ static void count_row(mlx_metrics_t *m, const char *endpoint, int status) {
 void mlx_metrics_response(mlx_metrics_t *m, const char *endpoint, int status, double seconds, bool gone) {
   uv_mutex_lock(&m->mutex);
   count_row(m, endpoint ? endpoint : "none", status);
-  observe(&m->response, seconds);
+  mlx_histogram_add(&m->response, seconds, 1);
   m->gone += gone;
   uv_mutex_unlock(&m->mutex);
 }
 
 void mlx_metrics_generated(mlx_metrics_t *m, const mlx_metrics_generation_t *g) {
   uv_mutex_lock(&m->mutex);
-  observe(&m->queue, g->queue_seconds);
-  observe(&m->first, g->first_seconds);
-  if (g->token_seconds > 0) observe(&m->token, g->token_seconds);
+  mlx_histogram_add(&m->queue, g->queue_seconds, 1);
+  mlx_histogram_add(&m->first, g->first_seconds, 1);
+  if (g->token_seconds > 0) mlx_histogram_add(&m->token, g->token_seconds, 1);
+  mlx_metrics_totals_t *totals = &m->totals;
+  totals->prompt_tokens += g->prompt_tokens;
+  totals->prompt_seconds += g->first_seconds - g->queue_seconds;
+  if (g->output_tokens > 1) totals->later_tokens += g->output_tokens - 1;
+  if (g->output_tokens > 1) totals->later_seconds += g->token_seconds * (double)(g->output_tokens - 1);
+  if (g->length > totals->longest) totals->longest = g->length;
   uv_mutex_unlock(&m->mutex);
+}
+
+mlx_metrics_totals_t mlx_metrics_totals(mlx_metrics_t *m) {
+  uv_mutex_lock(&m->mutex);
+  const mlx_metrics_totals_t totals = m->totals;
+  uv_mutex_unlock(&m->mutex);
+  return totals;
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Output
 
-static void put_header(mlx_text_t *out, const char *name, const char *type, const char *help) {
-  mlx_text_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
-}
-
 void mlx_metrics_put(mlx_text_t *out, const char *name, const char *type, const char *help, double value) {
-  put_header(out, name, type, help);
+  mlx_metric_put_header(out, name, type, help);
   mlx_text_printf(out, "%s %.17g\n", name, value);
 }
 
-static void put_histogram(mlx_text_t *out, const char *name, const char *help, const histogram_t *h) {
-  int64_t total = 0;
-  put_header(out, name, "histogram", help);
-  for (size_t i = 0; i < BOUNDS; ++i) {
-    total += h->counts[i];
-    mlx_text_printf(out, "%s_bucket{le=\"%g\"} %lld\n", name, bounds[i], (long long)total);
-  }
-  total += h->counts[BOUNDS];
-  mlx_text_printf(out, "%s_bucket{le=\"+Inf\"} %lld\n%s_sum %.9g\n%s_count %lld\n", name, (long long)total,
-                  name, h->sum, name, (long long)total);
+static void put_histogram(mlx_text_t *out, const char *name, const char *help, const mlx_histogram_t *h) {
+  mlx_metric_put_header(out, name, "histogram", help);
+  mlx_histogram_put(out, name, "", h);
 }
 
 void mlx_metrics_write(mlx_metrics_t *m, mlx_text_t *out) {
   uv_mutex_lock(&m->mutex);
-  put_header(out, "mlxcel_http_responses_total", "counter", "HTTP responses by endpoint and status.");
+  mlx_metric_put_header(out, "mlxcel_http_responses_total", "counter",
+                        "HTTP responses by endpoint and status.");
   for (size_t i = 0; i < m->row_count; ++i)
     mlx_text_printf(out, "mlxcel_http_responses_total{endpoint=\"%s\",status=\"%d\"} %lld\n",
                     m->rows[i].endpoint, m->rows[i].status, (long long)m->rows[i].count);

@@ -1,7 +1,6 @@
 // The registry of models and the thread that loads them.
 #include "server/core/models.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -13,6 +12,8 @@
 #include "base/text.h"
 #include "runtime/rooms.h"
 #include "server/core/folders.h"
+#include "server/core/model_path.h"
+#include "server/core/page_cache.h"
 
 #define MAX_LISTED 8  // names in an error
 
@@ -31,6 +32,8 @@ struct mlx_served_model {
   double used;             // time of the last use
   bool wanted;             // in the queue of the loading thread
   bool leaving;            // is unloaded as soon as it has no users; new requests wait
+  bool sleeps;             // it was loaded when the models went to sleep
+  mlx_page_cache_t files;  // of a model on a GPU that sleeps at level 1
   mlx_model_waiter_t *waiters, *last_waiter;
   int64_t waiting;  // number of waiters
   int64_t turn;     // of the first one, among the models that are waited for
@@ -47,55 +50,16 @@ struct mlx_models {
   uv_thread_t thread;
   bool has_thread, stopping;
   int64_t loads, unloads, turns;
+  int level, wanted_level;  // of sleep; 0: awake
+  bool abort;               // requests, to reach |wanted_level|
+  bool changing;            // a thread waits for |level| to be |wanted_level|
+  uv_cond_t changed;
+  mlx_status_t wake_status;        // of the models that are loaded again
+  mlx_scheduler_stats_t unloaded;  // what the schedulers of unloaded models did
 };
 
 // ----------------------------------------------------------------------------------------------------------
 // Names
-
-#define PART_LENGTH 15  // of "-00001-of-00003"
-
-// The number of a GGUF file that is a part of a model: 2 of "NAME-00002-of-00003.gguf". 0: it is no part.
-// *|out_start| is the length of NAME.
-static int part_number(const char *path, size_t *out_start) {
-  const size_t length = strlen(path), ending = strlen(".gguf");
-  int number = 0;
-  if (!mlx_ends_with_nocase(path, ".gguf") || length < PART_LENGTH + ending) return 0;
-  const char *part = path + length - ending - PART_LENGTH;
-  for (size_t i = 0; i < PART_LENGTH; ++i) {
-    const char pattern = "-00000-of-00000"[i];
-    if (pattern == '0' ? part[i] < '0' || part[i] > '9' : part[i] != pattern) return 0;
-    if (i >= 1 && i <= 5) number = number * 10 + (part[i] - '0');
-  }
-  *out_start = (size_t)(part - path);
-  return number;
-}
-
-static bool is_separator(char c) { return c == '/' || c == '\\'; }
-
-// The last |parts| parts of a path, separated by '/', without ending.
-static mlx_status_t end_of_path(const char *path, int parts, char **out_name) {
-  static const char *const endings[] = {".gguf", ".mlxb"};
-  size_t end = strlen(path), part_start = end, start;
-  if (part_number(path, &part_start)) end = part_start;
-  while (end > 1 && is_separator(path[end - 1])) --end;
-  for (start = end; start > 0; --start) {
-    if (is_separator(path[start - 1]) && start < end && !--parts) break;
-  }
-  MLX_TRY(mlx_copy_text(path + start, end - start, out_name));
-  for (char *at = *out_name; *at; ++at) {
-    if (*at == '\\') *at = '/';
-  }
-  for (size_t i = 0; i < sizeof endings / sizeof *endings; ++i) {
-    if (mlx_ends_with_nocase(*out_name, endings[i])) (*out_name)[strlen(*out_name) - strlen(endings[i])] = 0;
-  }
-  return NULL;
-}
-
-static bool is_hub(const char *path) { return !strncmp(path, "hf:", 3); }
-
-mlx_status_t mlx_models_default_name(const char *path, char **out_name) {
-  return is_hub(path) ? end_of_path(path + 3, INT_MAX, out_name) : end_of_path(path, 1, out_name);
-}
 
 static bool has_name(const mlx_served_model_t *model, const char *name, size_t length) {
   if (strlen(model->name) == length && !strncasecmp(model->name, name, length)) return true;
@@ -223,43 +187,10 @@ mlx_serving_t *mlx_served_model_serving(const mlx_served_model_t *model) { retur
 static void free_model(mlx_served_model_t *model) {
   for (size_t i = 0; i < model->alias_count; ++i) mlx_free(model->aliases[i]);
   mlx_free(model->aliases);
+  mlx_page_cache_release(&model->files);
   mlx_free(model->path);
   mlx_free(model->name);
   mlx_free(model);
-}
-
-typedef struct folder_size {
-  const char *folder;
-  uint64_t bytes;
-} folder_size_t;
-
-static mlx_status_t add_size(void *user, const char *name) {
-  folder_size_t *sum = user;
-  mlx_file_stamp_t stamp;
-  char *path;
-  MLX_TRY(mlx_join_path(sum->folder, name, &path));
-  mlx_status_t status = mlx_is_file(path) ? mlx_file_stamp(path, &stamp) : NULL;
-  if (!status && mlx_is_file(path)) sum->bytes += stamp.size;
-  mlx_free(path);
-  mlx_status_free(status);  // the size is only an estimate
-  return NULL;
-}
-
-// Fills in size and time, if the path is a local file or folder.
-static void measure(mlx_served_model_t *model) {
-  mlx_file_stamp_t stamp;
-  folder_size_t sum = {.folder = model->path};
-  uv_fs_t request;
-  if (!uv_fs_stat(NULL, &request, model->path, NULL)) model->created = request.statbuf.st_mtim.tv_sec;
-  uv_fs_req_cleanup(&request);
-  if (mlx_is_dir(model->path)) {
-    mlx_status_free(mlx_list_dir(model->path, add_size, &sum));
-    model->size = sum.bytes;
-  } else if (mlx_is_file(model->path)) {
-    mlx_status_t status = mlx_file_stamp(model->path, &stamp);
-    if (!status) model->size = stamp.size;
-    mlx_status_free(status);
-  }
 }
 
 // Chooses the name of a new model.
@@ -270,10 +201,10 @@ static mlx_status_t name_model(mlx_models_t *m, mlx_served_model_t *model, const
     return mlx_status_hint(mlx_error(MLX_USAGE, "the model '%s' was given twice", path), "give it once");
   MLX_TRY(name ? mlx_copy_text(name, strlen(name), &model->name)
                : mlx_models_default_name(path, &model->name));
-  if (!name && !is_hub(path) && mlx_models_find(m, model->name)) {
+  if (!name && !mlx_model_is_hub(path) && mlx_models_find(m, model->name)) {
     mlx_free(model->name);
     model->name = NULL;
-    MLX_TRY(end_of_path(path, 2, &model->name));
+    MLX_TRY(mlx_model_end_of_path(path, 2, &model->name));
   }
   if (!mlx_models_find(m, model->name)) return NULL;
   const char *ending = mlx_ends_with_nocase(path, ".gguf")   ? ".gguf"
@@ -286,7 +217,7 @@ static mlx_status_t name_model(mlx_models_t *m, mlx_served_model_t *model, const
 
 // Adds |model|, or frees it if |status| or adding it fails.
 static mlx_status_t keep_model(mlx_models_t *m, mlx_served_model_t *model, mlx_status_t status) {
-  if (!status) measure(model);
+  if (!status) mlx_model_measure(model->path, &model->created, &model->size);
   uv_mutex_lock(&m->mutex);  // other threads run already
   if (!status) status = mlx_reserve(m->count + 1, sizeof *m->items, &m->capacity, &m->items);
   if (!status) m->items[m->count++] = model;
@@ -356,7 +287,8 @@ typedef struct scan {
 static bool is_model(const char *path, const char *name) {
   char *config = NULL;
   size_t start;
-  if (mlx_ends_with_nocase(name, ".gguf") && (part_number(name, &start) > 1 || strstr(name, "mmproj")))
+  if (mlx_ends_with_nocase(name, ".gguf") &&
+      (mlx_model_part_number(name, &start) > 1 || strstr(name, "mmproj")))
     return false;
   if (mlx_ends_with_nocase(path, ".gguf") || mlx_ends_with_nocase(path, ".mlxb")) return true;
   mlx_status_t status = mlx_join_path(path, "config.json", &config);
@@ -415,10 +347,28 @@ static bool is_damaged_locked(const mlx_served_model_t *model) {
   return engine && !model->users && mlx_engine_is_damaged(engine);
 }
 
+static void add_work(const mlx_scheduler_stats_t *from, mlx_scheduler_stats_t *to) {
+  to->steps += from->steps;
+  to->step_sequences += from->step_sequences;
+  to->prompt_tokens += from->prompt_tokens;
+  to->output_tokens += from->output_tokens;
+  to->prefix_queries += from->prefix_queries;
+  to->prefix_hits += from->prefix_hits;
+  to->preemptions += from->preemptions;
+  to->near_ties += from->near_ties;
+}
+
+// Counts that |serving| is unloaded, and what it did.
+static void note_unload_locked(mlx_models_t *m, mlx_serving_t *serving) {
+  const mlx_serving_stats_t stats = mlx_serving_stats(serving);
+  add_work(&stats.scheduler, &m->unloaded);
+  ++m->unloads;
+}
+
 static void unload_damaged_locked(mlx_models_t *m, mlx_served_model_t *model) {
   mlx_serving_t *serving = model->serving;
   model->serving = NULL;
-  ++m->unloads;
+  note_unload_locked(m, serving);
   uv_mutex_unlock(&m->mutex);
   mlx_report_note(m->options.report, "unloading %s: its weights cannot be read", model->name);
   mlx_serving_free(serving);
@@ -453,7 +403,7 @@ static bool unload_locked(mlx_models_t *m, mlx_served_model_t *model) {
   model->serving = NULL;
   model->leaving = false;
   if (model->waiters) model->wanted = true;  // requests came meanwhile
-  ++m->unloads;
+  note_unload_locked(m, serving);
   uv_mutex_unlock(&m->mutex);
   mlx_report_note(m->options.report, "unloading %s", model->name);
   mlx_serving_free(serving);
@@ -585,10 +535,86 @@ static mlx_served_model_t *next_wanted_locked(const mlx_models_t *m) {
 
 static mlx_status_t shutdown_error(void) { return mlx_error(MLX_UNAVAILABLE, "the server is shutting down"); }
 
+// ---- sleep
+
+static mlx_status_t asleep_error(const mlx_served_model_t *model) {
+  return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "the model %s is asleep", model->name),
+                         "POST /wake_up wakes it");
+}
+
+// Gives the memory of a loaded model back, at |level|.
+static void put_to_sleep_locked(mlx_models_t *m, mlx_served_model_t *model, int level) {
+  const mlx_engine_t *engine = mlx_serving_engine(model->serving);
+  const bool on_gpu = engine && strcmp(mlx_engine_info(engine).device, "cpu");
+  if (m->abort) mlx_serving_pause(model->serving);
+  while (model->users && !m->stopping) uv_cond_wait(&m->wake, &m->mutex);
+  if (model->users) return;
+  model->sleeps = true;
+  uv_mutex_unlock(&m->mutex);
+  if (level == 1 && on_gpu) mlx_page_cache_hold(model->path, &model->files);
+  if (level == 1 && !on_gpu) mlx_serving_trim(model->serving);
+  uv_mutex_lock(&m->mutex);
+  if ((level == 2 || on_gpu) && unload_locked(m, model)) mlx_memory_trim();
+}
+
+static void change_level_locked(mlx_models_t *m) {
+  const int level = m->wanted_level;
+  const bool wake = !level;
+  if (!wake) m->level = level;  // from now on, new requests fail
+  for (size_t i = 0; i < m->count && !m->stopping; ++i) {
+    mlx_served_model_t *model = m->items[i];
+    if (!wake && model->waiters) answer_waiters_locked(m, model, asleep_error(model));
+    if (!wake && model->serving) put_to_sleep_locked(m, model, level);
+    if (level == 2) mlx_page_cache_release(&model->files);
+    if (!wake || !model->sleeps) continue;
+    if (!model->serving) m->wake_status = mlx_status_join(m->wake_status, load_locked(m, model));
+    if (model->serving) mlx_serving_resume(model->serving);
+    mlx_page_cache_release(&model->files);
+    model->sleeps = false;
+  }
+  m->level = level;
+  m->changing = false;
+  uv_cond_broadcast(&m->changed);
+}
+
+static mlx_status_t change_level(mlx_models_t *m, int level, bool abort) {
+  mlx_status_t status = NULL;
+  uv_mutex_lock(&m->mutex);
+  if (m->stopping) {
+    status = shutdown_error();
+  } else if (m->changing) {
+    status = mlx_error(MLX_UNAVAILABLE, "the models are going to sleep or waking up: another client asked");
+  } else if (m->level != level) {
+    m->wanted_level = level;
+    m->abort = abort;
+    m->changing = true;
+    uv_cond_broadcast(&m->wake);
+    while (m->changing) uv_cond_wait(&m->changed, &m->mutex);
+    status = m->wake_status ? m->wake_status : m->level == level ? NULL : shutdown_error();
+    m->wake_status = NULL;
+  }
+  uv_mutex_unlock(&m->mutex);
+  return status;
+}
+
+mlx_status_t mlx_models_sleep(mlx_models_t *m, int level, bool abort) {
+  return change_level(m, level, abort);
+}
+
+mlx_status_t mlx_models_wake(mlx_models_t *m) { return change_level(m, 0, false); }
+
+int mlx_models_sleep_level(mlx_models_t *m) {
+  uv_mutex_lock(&m->mutex);
+  const int level = m->level;
+  uv_mutex_unlock(&m->mutex);
+  return level;
+}
+
 static void load_models(void *user) {
   mlx_models_t *m = user;
   uv_mutex_lock(&m->mutex);
   while (!m->stopping) {
+    if (m->changing) change_level_locked(m);
     mlx_served_model_t *model = next_wanted_locked(m);
     if (!model) {
       const double left = unload_idle_locked(m);
@@ -604,6 +630,8 @@ static void load_models(void *user) {
     answer_waiters_locked(m, model, status);
     shrink_locked(m, model);  // afterwards, because it may wait for requests of other models
   }
+  m->changing = false;
+  uv_cond_broadcast(&m->changed);
   for (size_t i = 0; i < m->count; ++i) answer_waiters_locked(m, m->items[i], shutdown_error());
   uv_mutex_unlock(&m->mutex);
 }
@@ -615,6 +643,7 @@ static void load_models(void *user) {
 static mlx_status_t wait_locked(mlx_models_t *m, mlx_served_model_t *model, mlx_model_waiter_t *waiter) {
   if (waiter->is_cancelled) return mlx_error(MLX_CANCELLED, "the request was cancelled");
   if (m->stopping) return shutdown_error();
+  if (m->level) return asleep_error(model);
   if (model->waiting > m->options.queue) {
     waiter->is_full = true;
     return mlx_status_hint(
@@ -639,7 +668,8 @@ void mlx_models_get(mlx_models_t *m, const char *name, mlx_model_waiter_t *waite
     return;
   }
   uv_mutex_lock(&m->mutex);
-  const bool loaded = model->serving && !model->leaving && !waiter->is_cancelled && !is_damaged_locked(model);
+  const bool loaded =
+      model->serving && !m->level && !model->leaving && !waiter->is_cancelled && !is_damaged_locked(model);
   mlx_status_t status = loaded ? NULL : wait_locked(m, model, waiter);
   const bool waits = !loaded && !status;
   if (loaded) {
@@ -670,7 +700,8 @@ void mlx_models_put(mlx_models_t *m, mlx_served_model_t *model) {
   uv_mutex_lock(&m->mutex);
   --model->users;
   model->used = mlx_seconds();
-  if (!model->users && (model->leaving || m->options.keep_seconds >= 0)) uv_cond_broadcast(&m->wake);
+  if (!model->users && (model->leaving || m->changing || m->options.keep_seconds >= 0))
+    uv_cond_broadcast(&m->wake);
   uv_mutex_unlock(&m->mutex);
 }
 
@@ -698,6 +729,20 @@ void mlx_models_counts(mlx_models_t *m, int64_t *out_loads, int64_t *out_unloads
   uv_mutex_unlock(&m->mutex);
 }
 
+mlx_scheduler_stats_t mlx_models_totals(mlx_models_t *m) {
+  uv_mutex_lock(&m->mutex);
+  mlx_scheduler_stats_t totals = m->unloaded;
+  for (size_t i = 0; i < m->count; ++i) {
+    if (!m->items[i]->serving) continue;
+    const mlx_serving_stats_t stats = mlx_serving_stats(m->items[i]->serving);
+    add_work(&stats.scheduler, &totals);
+    totals.running += stats.scheduler.running;
+    if (stats.tasks > stats.scheduler.running) totals.waiting += stats.tasks - stats.scheduler.running;
+  }
+  uv_mutex_unlock(&m->mutex);
+  return totals;
+}
+
 // ----------------------------------------------------------------------------------------------------------
 
 mlx_status_t mlx_models_create(const mlx_models_options_t *options, mlx_models_t **out_models) {
@@ -710,6 +755,7 @@ mlx_status_t mlx_models_create(const mlx_models_options_t *options, mlx_models_t
   uv_mutex_init(&m->mutex);
   uv_mutex_init(&m->scan_mutex);
   uv_cond_init(&m->wake);
+  uv_cond_init(&m->changed);
   const int error = uv_thread_create_ex(&m->thread, &large, load_models, m);
   m->has_thread = !error;
   if (error) {
@@ -736,6 +782,7 @@ void mlx_models_free(mlx_models_t *m) {
   for (size_t i = 0; i < m->count; ++i) free_model(m->items[i]);
   mlx_free(m->items);
   uv_cond_destroy(&m->wake);
+  uv_cond_destroy(&m->changed);
   uv_mutex_destroy(&m->scan_mutex);
   uv_mutex_destroy(&m->mutex);
   mlx_free(m);

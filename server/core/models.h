@@ -82,6 +82,14 @@ void mlx_models_get(mlx_models_t *models, const char *name, mlx_model_waiter_t *
 bool mlx_models_cancel(mlx_models_t *models, mlx_model_waiter_t *waiter);
 void mlx_models_put(mlx_models_t *models, mlx_served_model_t *model);
 
+// Ends the requests of loaded models, with an error if |abort|, and gives their memory back: at level 1 that
+// of their KV caches, and of weights on a GPU; at level 2 also weights on a CPU. At level 1, files of models
+// on a GPU stay in the page cache. New requests fail with MLX_UNAVAILABLE until mlx_models_wake, which loads
+// the same models again. Both wait for the loading thread; MLX_UNAVAILABLE if another call waits.
+mlx_status_t mlx_models_sleep(mlx_models_t *models, int level, bool abort) MLX_MUST_USE;
+mlx_status_t mlx_models_wake(mlx_models_t *models) MLX_MUST_USE;
+int mlx_models_sleep_level(mlx_models_t *models);  // 0: awake
+
 size_t mlx_models_count(mlx_models_t *models);
 // NULL after the last one. A scan may change the number of models between two calls.
 mlx_served_model_t *mlx_models_at(mlx_models_t *models, size_t index);
@@ -112,5 +120,8 @@ void mlx_models_visit_loaded(mlx_models_t *models,
 double mlx_models_seconds_left(const mlx_models_t *models, const mlx_served_model_t *model);
 // How often models were loaded and unloaded.
 void mlx_models_counts(mlx_models_t *models, int64_t *out_loads, int64_t *out_unloads);
+// What the schedulers of all models did, also of models that are unloaded; |running| is of the loaded ones,
+// |waiting| also counts tasks that their scheduler has not taken yet, and pages are 0.
+mlx_scheduler_stats_t mlx_models_totals(mlx_models_t *models);
 
 #endif  // MLXCEL_SERVER_CORE_MODELS_H_

@@ -75,6 +75,12 @@ static mlx_status_t open_engine(const mlx_opening_t *opening, const char *path,
     return mlx_error(MLX_IO, "'%s' cannot be read: it was truncated meanwhile, or its disk has an error",
                      path);
   }
+  mlx_status_t status = opening->warm ? mlx_engine_warm(*out_engine) : NULL;
+  if (status) {
+    mlx_engine_close(*out_engine);
+    *out_engine = NULL;
+    return status;
+  }
   const mlx_server_options_t *o = opening->options;
   if (o->on_open) o->on_open(o->user, path, *out_engine, times.compile_seconds + times.load_seconds);
   return NULL;

@@ -14,6 +14,7 @@
 #include "server/core/library.h"
 #include "server/core/origin.h"
 #include "server/core/rerank.h"
+#include "server/core/sleep.h"
 #include "server/core/stored.h"
 #include "server/core/texts.h"
 #include "server/page/page.h"
@@ -30,8 +31,11 @@ typedef struct route {
   const mlx_rerank_api_t *rerank;
   mlx_status_t (*start)(mlx_job_t *job);
   bool is_open;      // needs no key
+  bool is_early;     // answered before the server is ready
   bool is_reserved;  // answered although there are too many connections
 } route_t;
+
+#define HEALTH .is_open = true, .is_early = true, .is_reserved = true
 
 static const route_t routes[] = {
     {"POST", "/chat/completions", "chat", .generate = &mlx_api_chat},
@@ -68,11 +72,18 @@ static const route_t routes[] = {
     {"POST", "/apply-template", "apply_template", .text = &mlx_text_template},
     {"GET", "/props", "props", .text = &mlx_text_props},
     {"GET", "/model_info", "model_info", .text = &mlx_text_model_info},
+    {"POST", "/sleep", "sleep", .start = mlx_sleep_start},
+    {"POST", "/wake_up", "wake_up", .start = mlx_sleep_start_wake},
+    {"GET", "/is_sleeping", "is_sleeping", .info = mlx_sleep_info},
     {"GET", "/version", "version", .info = mlx_info_build},
     {"GET", "/ping", "ping", .info = mlx_info_ping, .is_open = true, .is_reserved = true},
     {"GET", "/server_info", "server_info", .info = mlx_info_server},
-    {"GET", "/metrics", "metrics", .info = mlx_info_metrics, .is_reserved = true},
-    {"GET", "/health", "health", .info = mlx_info_health, .is_open = true, .is_reserved = true},
+    {"GET", "/metrics", "metrics", .info = mlx_info_metrics, .is_early = true, .is_reserved = true},
+    {"GET", "/health", "health", .info = mlx_info_health, HEALTH},
+    {"GET", "/health/live", "health_live", .info = mlx_info_live, HEALTH},
+    {"GET", "/health/ready", "health_ready", .info = mlx_info_ready, HEALTH},
+    {"GET", "/v2/health/live", "v2_live", .info = mlx_info_v2_live, HEALTH},
+    {"GET", "/v2/health/ready", "v2_ready", .info = mlx_info_v2_ready, HEALTH},
 };
 
 // ----------------------------------------------------------------------------------------------------------
@@ -196,7 +207,7 @@ static void handle(mlx_site_t *site, const route_t *route, mlx_job_t *job) {
     respond_failure(exchange, MLX_FAILURE_KEY,
                     mlx_status_hint(mlx_error(MLX_USAGE, "no valid API key"),
                                     "send the header 'Authorization: Bearer KEY' or 'x-api-key: KEY'"));
-  } else if (site->draining && !route->info) {
+  } else if (site->draining && (!route->info || route->info == mlx_info_models)) {
     respond_failure(exchange, MLX_FAILURE_DRAIN, mlx_error(MLX_UNAVAILABLE, "the server is shutting down"));
   } else {
     mlx_status_t status = start(site, route, job);
@@ -275,6 +286,10 @@ void mlx_route_request(mlx_site_t *site, mlx_exchange_t *exchange) {
   mlx_failure_kind_t kind;
   if ((status = mlx_origin_check(site, exchange, &kind)))
     respond_failure(exchange, kind, status);
+  else if (!site->ready && !page && !(route && route->is_early) && strcmp(method, "OPTIONS"))
+    respond_failure(exchange, MLX_FAILURE_DRAIN,
+                    mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "the server is loading its model"),
+                                    "GET /health is 200 when it is ready"));
   else if (!strcmp(method, "OPTIONS"))
     mlx_origin_respond_options(site, exchange);
   else if (route)

@@ -8,6 +8,7 @@
 #include "server/core/library.h"
 #include "server/core/opening.h"
 #include "server/core/route.h"
+#include "server/core/server_parts.h"
 
 #define WORKERS 4
 #define CACHED_GRAMMARS 64
@@ -24,6 +25,9 @@ struct mlx_server {
   mlx_opening_t opening;
   // Loop thread.
   double drain_start;  // 0: not yet
+  mlx_status_t ready_status;
+  // Of the thread that runs options.prepare.
+  mlx_status_t prepare_status;
 };
 
 void mlx_server_options_initialize(mlx_server_options_t *out) {
@@ -70,6 +74,13 @@ static void on_signal(void *user, int signal) {
                   s->options.drain_seconds);
 }
 
+static void on_ready(void *user) {
+  mlx_server_t *s = user;
+  s->site.ready = true;
+  if (s->options.on_ready) s->ready_status = s->options.on_ready(s->options.user, s);
+  if (s->ready_status) mlx_http_server_stop(s->site.http);
+}
+
 // The part of the drain in which scheduler threads end.
 static double end_seconds(const mlx_server_t *s) {
   const double half = s->options.drain_seconds / 2;
@@ -105,6 +116,7 @@ static mlx_status_t create_parts(mlx_server_t *s) {
   service->opening = &s->opening;
   service->plain = o->plain;
   service->strict = o->strict;
+  service->sleep_mode = o->sleep_mode;
   service->defaults = o->defaults;
   service->work_seconds = o->work_seconds;
   s->site.version = o->version;
@@ -116,7 +128,9 @@ static mlx_status_t create_parts(mlx_server_t *s) {
   s->site.page = o->page;
   s->site.stall_seconds = o->stall_seconds;
   s->site.start = mlx_seconds();
+  s->site.started = (int64_t)time(NULL);
   MLX_TRY(mlx_metrics_create(&service->metrics));
+  MLX_TRY(mlx_vllm_metrics_create(&service->vllm));
   MLX_TRY(mlx_ignored_fields_create(o->report, &service->ignored));
   MLX_TRY(mlx_grammars_create(CACHED_GRAMMARS, &service->grammars));
   MLX_TRY(mlx_tool_memory_create(TOOL_MEMORY, &service->memory));
@@ -165,14 +179,6 @@ const char *mlx_server_model_name(const mlx_server_t *s, size_t index) {
 
 mlx_status_t mlx_server_scan(mlx_server_t *s) { return mlx_models_scan(s->site.service.models); }
 
-// Listens for a moment. Holding the port while a model is loaded would make clients wait instead of fail.
-mlx_status_t mlx_server_check(mlx_server_t *s) {
-  mlx_http_server_t *probe;
-  MLX_TRY(mlx_http_server_create(&s->options.http, &probe));
-  mlx_http_server_free(probe);
-  return NULL;
-}
-
 typedef struct first_load {
   mlx_model_waiter_t waiter;
   mlx_served_model_t *model;
@@ -190,8 +196,10 @@ static void on_first_load(mlx_model_waiter_t *waiter, mlx_served_model_t *model,
 mlx_status_t mlx_server_load(mlx_server_t *s) {
   first_load_t load = {.waiter = {.ready = on_first_load, .is_local = true}};
   uv_sem_init(&load.done, 0);
+  s->opening.warm = true;
   mlx_models_get(s->site.service.models, NULL, &load.waiter);
   uv_sem_wait(&load.done);
+  s->opening.warm = false;
   uv_sem_destroy(&load.done);
   if (load.model) mlx_models_put(s->site.service.models, load.model);
   return load.status;
@@ -201,6 +209,7 @@ mlx_status_t mlx_server_listen(mlx_server_t *s, int *out_port) {
   mlx_http_server_options_t http = s->options.http;
   http.on_request = on_request;
   http.is_reserved = is_reserved;
+  http.on_ready = on_ready;
   http.on_signal = on_signal;
   http.on_end = on_end;
   http.user = s;
@@ -267,10 +276,30 @@ static void end_watched(mlx_server_t *s) {
   uv_mutex_destroy(&dog.mutex);
 }
 
+mlx_site_t *mlx_server_site(mlx_server_t *s) { return &s->site; }
+
+void mlx_server_end(mlx_server_t *s) { end_jobs(s); }
+
+static void prepare(void *user) {
+  mlx_server_t *s = user;
+  s->prepare_status = s->options.prepare(s->options.user, s);
+  if (s->prepare_status)
+    mlx_http_server_stop(s->site.http);
+  else
+    mlx_http_server_ready(s->site.http);
+}
+
 mlx_status_t mlx_server_run(mlx_server_t *s) {
+  // Compilers and templates nest deeply.
+  const uv_thread_options_t large = {.flags = UV_THREAD_HAS_STACK_SIZE, .stack_size = (size_t)8 << 20};
+  uv_thread_t thread;
+  const int error = s->options.prepare ? uv_thread_create_ex(&thread, &large, prepare, s) : 0;
+  if (error) return mlx_error(MLX_OUT_OF_MEMORY, "cannot start a thread: %s", uv_strerror(error));
+  if (!s->options.prepare) mlx_http_server_ready(s->site.http);
   mlx_status_t status = mlx_http_server_run(s->site.http);
+  if (s->options.prepare) uv_thread_join(&thread);
   end_watched(s);
-  return status;
+  return mlx_status_join(mlx_status_join(s->prepare_status, s->ready_status), status);
 }
 
 void mlx_server_free(mlx_server_t *s) {
@@ -284,6 +313,7 @@ void mlx_server_free(mlx_server_t *s) {
   mlx_stored_responses_free(s->site.service.stored);
   mlx_library_free(s->site.service.library);
   mlx_metrics_free(s->site.service.metrics);
+  mlx_vllm_metrics_free(s->site.service.vllm);
   mlx_ignored_fields_free(s->site.service.ignored);
   uv_mutex_destroy(&s->site.service.mutex);
   mlx_free(s);

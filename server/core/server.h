@@ -24,6 +24,7 @@ typedef struct mlx_server_options {
   const char
       *allowed_hosts;  // further names that clients use for this server (server/core/origin.h); NULL: none
   bool plain;          // special tokens in texts of clients are text, unless a request has parse_special
+  bool sleep_mode;     // clients may put models to sleep
   bool strict;         // refuse requests with unknown fields
   mlx_request_defaults_t defaults;  // of requests
   mlx_library_rules_t library;      // what clients may do with the models
@@ -45,6 +46,12 @@ typedef struct mlx_server_options {
   mlx_engine_options_t engine;
   const char *chat_template;  // a format or a file, in place of the models' own; NULL: their own
   bool stored;                // the models are those in the cache (open/stored_models.h), which come and go
+  // Adds and loads models, on a thread of its own, when the server listens. Until it returns, /health and
+  // most endpoints are 503. If it fails, mlx_server_run ends with its status. NULL: the server is ready.
+  mlx_status_t (*prepare)(void *user, mlx_server_t *server);
+  // The server is ready: signals drain it. On the loop thread. If it fails, mlx_server_run ends with its
+  // status. May be NULL.
+  mlx_status_t (*on_ready)(void *user, mlx_server_t *server);
   // A model was opened, in |seconds|. Called on the loading thread. May be NULL.
   void (*on_open)(void *user, const char *path, mlx_engine_t *engine, double seconds);
   // A second signal arrived: the caller should end the process at once. NULL: it is ignored.
@@ -66,12 +73,11 @@ mlx_status_t mlx_server_scan(mlx_server_t *server) MLX_MUST_USE;
 size_t mlx_server_model_count(const mlx_server_t *server);
 // NULL after the last one.
 const char *mlx_server_model_name(const mlx_server_t *server, size_t index);
-// Fails if the server could not listen now: another program uses the port, or the certificate is wrong.
-// Before models are pulled and loaded.
-mlx_status_t mlx_server_check(mlx_server_t *server) MLX_MUST_USE;
-// Loads the first model now, so that the first request does not wait and errors are seen at the start.
+// Loads the first model now and runs its first step, so that the first request does not wait and errors are
+// seen at the start. Before the server runs, or in |prepare|.
 mlx_status_t mlx_server_load(mlx_server_t *server) MLX_MUST_USE;
-// Binds and listens. *|out_port| is the port; 0 for a Unix socket.
+// Binds and listens, before models are pulled and loaded: then a port in use is an error at once, and clients
+// can ask whether the server is ready. *|out_port| is the port; 0 for a Unix socket.
 mlx_status_t mlx_server_listen(mlx_server_t *server, int *out_port) MLX_MUST_USE;
 // Serves until a signal ends it: refuses new work, finishes running requests, and returns within
 // |drain_seconds|.

@@ -29,7 +29,9 @@ struct mlx_serving {
   uv_cond_t wake;
   mlx_task_t *inbox, **inbox_end;
   bool cancels;  // a task was cancelled since the last step
-  bool stopping;
+  bool stopping, paused;
+  bool trims;  // a thread waits in mlx_serving_trim
+  uv_cond_t trimmed;
   double idle_seconds;
   bool worked;              // scheduler thread: it ran a step since the memory was given back
   int64_t tasks, requests;  // submitted and not done
@@ -173,22 +175,27 @@ static void publish(mlx_serving_t *s, mlx_status_t status) {
   uv_mutex_unlock(&s->mutex);
 }
 
+static void trim_locked(mlx_serving_t *s) {
+  s->worked = false;
+  uv_mutex_unlock(&s->mutex);
+  mlx_scheduler_trim(s->scheduler);
+  mlx_memory_trim();
+  const mlx_scheduler_stats_t stats = mlx_scheduler_stats(s->scheduler);
+  uv_mutex_lock(&s->mutex);
+  s->stats = stats;
+  s->trims = false;
+  uv_cond_broadcast(&s->trimmed);
+}
+
 // Without work for so long, the memory of the KV pool goes back to the system, once. The mutex is held.
 static void wait_for_work(mlx_serving_t *s) {
-  bool trimmed = !s->idle_seconds || !s->worked;
   while (!s->inbox && !s->cancels && !s->stopping) {
-    if (trimmed) {
+    if (s->trims)
+      trim_locked(s);
+    else if (!s->idle_seconds || !s->worked)
       uv_cond_wait(&s->wake, &s->mutex);
-    } else if (uv_cond_timedwait(&s->wake, &s->mutex, (uint64_t)(s->idle_seconds * 1e9))) {
-      trimmed = true;
-      s->worked = false;
-      uv_mutex_unlock(&s->mutex);
-      mlx_scheduler_trim(s->scheduler);
-      mlx_memory_trim();
-      const mlx_scheduler_stats_t stats = mlx_scheduler_stats(s->scheduler);
-      uv_mutex_lock(&s->mutex);
-      s->stats = stats;
-    }
+    else if (uv_cond_timedwait(&s->wake, &s->mutex, (uint64_t)(s->idle_seconds * 1e9)) && !s->inbox)
+      trim_locked(s);
   }
 }
 
@@ -197,7 +204,7 @@ static bool take_inbox(mlx_serving_t *s, bool idle) {
   uv_mutex_lock(&s->mutex);
   if (idle) wait_for_work(s);
   mlx_task_t *task = s->inbox;
-  const bool cancels = s->cancels, stopping = s->stopping;
+  const bool cancels = s->cancels, stopping = s->stopping, all = stopping || s->paused;
   s->inbox = NULL;
   s->inbox_end = &s->inbox;
   s->cancels = false;
@@ -212,7 +219,7 @@ static bool take_inbox(mlx_serving_t *s, bool idle) {
     next = first->next;
     link_task(s, first);
   }
-  if (cancels || stopping) cancel_tasks(s, stopping);
+  if (cancels || stopping) cancel_tasks(s, all);
   return !stopping || s->active;
 }
 
@@ -256,6 +263,7 @@ mlx_status_t mlx_serving_create(const mlx_serving_options_t *o, mlx_serving_t **
   uv_mutex_init(&s->tables);
   uv_mutex_init(&s->mutex);
   uv_cond_init(&s->wake);
+  uv_cond_init(&s->trimmed);
   mlx_scheduler_options_initialize(&scheduling);
   scheduling.max_running = parallel;
   scheduling.prefill_share = o->prefill_share;
@@ -285,6 +293,7 @@ void mlx_serving_free(mlx_serving_t *s) {
   mlx_chat_free(s->chat);
   mlx_engine_close(s->engine);
   uv_cond_destroy(&s->wake);
+  uv_cond_destroy(&s->trimmed);
   uv_mutex_destroy(&s->mutex);
   uv_mutex_destroy(&s->tables);
   mlx_free(s);
@@ -310,6 +319,8 @@ mlx_status_t mlx_serving_submit(mlx_serving_t *s, mlx_task_t *tasks, size_t coun
   *out_full = s->requests >= s->limit || (s->tasks > 0 && s->tasks + (int64_t)count > MOST_TASKS);
   if (s->stopping) {
     status = mlx_error(MLX_UNAVAILABLE, "the model is being unloaded");
+  } else if (s->paused) {
+    status = mlx_error(MLX_UNAVAILABLE, "the model is going to sleep");
   } else if (s->failures >= MAX_FAILURES && now - s->failed < RETRY_SECONDS) {
     status = mlx_error(MLX_UNAVAILABLE, "the device failed: %s", s->reason);
   } else if (!*out_full) {
@@ -337,6 +348,27 @@ void mlx_serving_cancel(mlx_task_t *task) {
   uv_mutex_unlock(&s->mutex);
 }
 
+void mlx_serving_pause(mlx_serving_t *s) {
+  uv_mutex_lock(&s->mutex);
+  s->paused = s->cancels = true;
+  uv_cond_signal(&s->wake);
+  uv_mutex_unlock(&s->mutex);
+}
+
+void mlx_serving_resume(mlx_serving_t *s) {
+  uv_mutex_lock(&s->mutex);
+  s->paused = false;
+  uv_mutex_unlock(&s->mutex);
+}
+
+void mlx_serving_trim(mlx_serving_t *s) {
+  uv_mutex_lock(&s->mutex);
+  s->trims = true;
+  uv_cond_signal(&s->wake);
+  while (s->trims) uv_cond_wait(&s->trimmed, &s->mutex);
+  uv_mutex_unlock(&s->mutex);
+}
+
 mlx_serving_stats_t mlx_serving_stats(mlx_serving_t *s) {
   uv_mutex_lock(&s->mutex);
   mlx_serving_stats_t stats = {.scheduler = s->stats,
@@ -349,6 +381,24 @@ mlx_serving_stats_t mlx_serving_stats(mlx_serving_t *s) {
   snprintf(stats.reason, sizeof stats.reason, "%s", s->reason);
   uv_mutex_unlock(&s->mutex);
   return stats;
+}
+
+// The numbers of the scheduler are those of the last step: tasks that have ended since are not running.
+int64_t mlx_serving_waiting(const mlx_serving_stats_t *s) {
+  return s->tasks > s->scheduler.running ? s->tasks - s->scheduler.running : 0;
+}
+
+static double used_part(int64_t used, int64_t cached, int64_t free) {
+  const int64_t total = used + cached + free;
+  return total ? (double)used / (double)total : 0;
+}
+
+// Of the kind of page that is nearer to its end: a sequence waits if either kind has no page for it.
+double mlx_serving_pool_usage(const mlx_serving_stats_t *stats) {
+  const mlx_scheduler_stats_t *s = &stats->scheduler;
+  const double pages = used_part(s->pages_used, s->pages_cached, s->pages_free);
+  const double windows = used_part(s->window_pages_used, s->window_pages_cached, s->window_pages_free);
+  return pages > windows ? pages : windows;
 }
 
 size_t mlx_serving_slots(mlx_serving_t *s, mlx_slot_t *out_slots, size_t capacity) {

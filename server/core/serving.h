@@ -79,6 +79,13 @@ mlx_status_t mlx_serving_submit(mlx_serving_t *serving, mlx_task_t *tasks, size_
 // Ends a task within one step, also if it is submitted only later. on_done is called as always. The task must
 // not be freed yet.
 void mlx_serving_cancel(mlx_task_t *task);
+// Ends all tasks as mlx_serving_cancel does, and refuses new ones with MLX_UNAVAILABLE until
+// mlx_serving_resume.
+void mlx_serving_pause(mlx_serving_t *serving);
+void mlx_serving_resume(mlx_serving_t *serving);
+// While it has no tasks: waits until the scheduler has given the memory of the KV pool back
+// (mlx_scheduler_trim).
+void mlx_serving_trim(mlx_serving_t *serving);
 // Scheduler thread only, in a callback: calls |after| once when the present step is done.
 void mlx_serving_after_step(mlx_serving_t *serving, mlx_after_step_t *after);
 
@@ -93,6 +100,10 @@ typedef struct mlx_serving_stats {
   char reason[256];      // of the last failed step; "" if there was none
 } mlx_serving_stats_t;
 mlx_serving_stats_t mlx_serving_stats(mlx_serving_t *serving);
+// Sequences that wait, also those of requests that the scheduler has not taken yet.
+int64_t mlx_serving_waiting(const mlx_serving_stats_t *stats);
+// Used part of the KV cache, 0 to 1: of pages or of window pages, the larger one.
+double mlx_serving_pool_usage(const mlx_serving_stats_t *stats);
 
 // A place for a sequence that runs, as after the last step.
 typedef struct mlx_slot {

@@ -18,6 +18,8 @@ typedef struct mlx_site {
   bool page;                  // serve the chat page
   double stall_seconds;       // /health fails if a model with work completes no step for so long
   double start;               // mlx_seconds
+  int64_t started;            // the same in seconds since 1970
+  bool ready;                 // models are loaded; before, most endpoints are 503
   bool draining;              // refuse new work
 } mlx_site_t;
 

@@ -206,14 +206,7 @@ static mlx_status_t count_tokens(const text_job_t *t, const mlx_engine_t *engine
   return status;
 }
 
-static mlx_status_t run_count(text_job_t *t, const mlx_engine_t *engine, mlx_text_t *out) {
-  size_t count;
-  MLX_TRY(count_tokens(t, engine, &count));
-  mlx_anthropic_write_count((int64_t)count, out);
-  return NULL;
-}
-
-// OpenAI's of a response, or llama.cpp's of a chat.
+// Anthropic's, OpenAI's of a response, or llama.cpp's of a chat.
 static mlx_status_t run_input_tokens(text_job_t *t, const mlx_engine_t *engine, mlx_text_t *out) {
   mlx_json_writer_t json = {.out = out};
   size_t count;
@@ -422,7 +415,7 @@ const mlx_text_endpoint_t mlx_text_tokenize = {&mlx_api_chat, .parse = parse_tok
 const mlx_text_endpoint_t mlx_text_detokenize = {&mlx_api_chat, .parse = parse_detokenize,
                                                  .run = run_detokenize};
 const mlx_text_endpoint_t mlx_text_template = {&mlx_api_chat, .parse = parse_chat, .run = run_template};
-const mlx_text_endpoint_t mlx_text_count = {&mlx_api_messages, .parse = parse_count, .run = run_count};
+const mlx_text_endpoint_t mlx_text_count = {&mlx_api_messages, .parse = parse_count, .run = run_input_tokens};
 const mlx_text_endpoint_t mlx_text_input_tokens = {
     &mlx_api_responses, .parse = parse_chat, .run = run_input_tokens, .object = "response.input_tokens"};
 const mlx_text_endpoint_t mlx_text_chat_tokens = {&mlx_api_chat, .parse = parse_chat,

@@ -99,6 +99,29 @@ void mlx_exchange_release(mlx_exchange_t *exchange) {
   mlx_free(exchange);
 }
 
+mlx_status_t mlx_exchange_create_local(const char *path, const char *body, size_t length,
+                                       void (*ended)(void *user, mlx_exchange_t *exchange), void *user,
+                                       mlx_exchange_t **out_exchange) {
+  mlx_exchange_request_t request = {.method = "POST"};
+  mlx_text_append(&request.body, body, length);
+  mlx_status_t status = mlx_text_finish(&request.body);
+  if (!status) status = mlx_copy_text(path, strlen(path), &request.path);
+  if (!status) status = mlx_copy_text("", 0, &request.query);
+  if (!status) status = mlx_exchange_create(NULL, &request, "batch", out_exchange);
+  mlx_exchange_request_clear(&request);
+  if (status) return status;
+  (*out_exchange)->local_ended = ended;
+  (*out_exchange)->local_user = user;
+  return NULL;
+}
+
+const char *mlx_exchange_local_response(const mlx_exchange_t *exchange, size_t *out_length,
+                                        bool *out_complete) {
+  *out_length = exchange->output.length;
+  *out_complete = exchange->ended && !exchange->aborted;
+  return exchange->output.data ? exchange->output.data : "";
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // The request
 
@@ -132,6 +155,10 @@ static bool can_write_locked(const mlx_exchange_t *exchange) {
 // Tells the loop thread that there are bytes, or that the response has ended.
 static void announce_locked(mlx_exchange_t *exchange) {
   if (exchange->output.failed || exchange->fields.failed) exchange->ended = exchange->aborted = true;
+  if (!exchange->queue) {
+    if (exchange->ended) exchange->local_ended(exchange->local_user, exchange);
+    return;
+  }
   if (exchange->is_queued) return;
   exchange->is_queued = true;
   push(exchange->queue, exchange);
@@ -155,6 +182,7 @@ static void write_head_locked(mlx_exchange_t *exchange, int status, const char *
   exchange->begun = true;
   atomic_store(&exchange->status, status);
   exchange->has_body = !no_body && !request->is_head;
+  if (!exchange->queue) return;  // the caller gets the status and the body
   exchange->is_chunked = !has_length && !no_body && !request->is_http_1_0;
   if (atomic_load(&exchange->queue->draining)) exchange->keep_alive = false;
   if (!has_length && request->is_http_1_0) exchange->keep_alive = false;  // the end of the body is its close

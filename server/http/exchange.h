@@ -29,7 +29,10 @@ struct mlx_exchange {
       request;  // constant once the handler has the exchange, except that it may drop the body
   char remote[64];
   void *user;
-  mlx_exchange_queue_t *queue;
+  mlx_exchange_queue_t *queue;  // NULL: a request without a connection
+  // Of a request without a connection, else NULL.
+  void (*local_ended)(void *user, mlx_exchange_t *exchange);
+  void *local_user;
 
   // Loop thread
   void *connection;     // NULL once the exchange has ended

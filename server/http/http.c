@@ -27,8 +27,8 @@ struct mlx_http_server {
   mlx_tls_context_t *tls;
   void (*tick)(void *user);
   void *tick_user;
-  atomic_bool drain_wanted, stop_wanted;
-  bool is_draining;
+  atomic_bool drain_wanted, stop_wanted, ready_wanted;
+  bool is_draining, is_ready;
 };
 
 void mlx_http_server_options_initialize(mlx_http_server_options_t *out_options) {
@@ -100,6 +100,11 @@ static void on_large(mlx_http_connections_t *connections) {
     uv_timer_start(&server->trim, on_trim, TRIM_MS, 0);
 }
 
+void mlx_http_server_ready(mlx_http_server_t *server) {
+  atomic_store(&server->ready_wanted, true);
+  mlx_exchange_queue_wake(&server->queue);
+}
+
 void mlx_http_server_drain(mlx_http_server_t *server) {
   atomic_store(&server->queue.draining, true);
   atomic_store(&server->drain_wanted, true);
@@ -114,12 +119,31 @@ void mlx_http_server_stop(mlx_http_server_t *server) {
 // ----------------------------------------------------------------------------------------------------------
 // Events
 
+static void on_signal(uv_signal_t *handle, int signal) {
+  mlx_http_server_t *server = handle->data;
+  server->options.on_signal(server->options.user, signal);
+}
+
+static void become_ready(mlx_http_server_t *server) {
+  if (server->is_ready || server->is_closed) return;
+  server->is_ready = true;
+  for (int i = 0; server->options.on_signal && i < MLX_SOCKET_END_SIGNALS; ++i) {
+    // Only SIGHUP stays ignored: a shell makes background jobs ignore SIGINT, which must still end the
+    // server.
+    if (mlx_socket_end_signals[i] == SIGHUP && mlx_socket_ignores(SIGHUP)) continue;
+    // On an error, the signal ends the process without a drain.
+    (void)uv_signal_start(&server->signals[i], on_signal, mlx_socket_end_signals[i]);
+  }
+  if (server->options.on_ready) server->options.on_ready(server->options.user);
+}
+
 static void on_wake(uv_async_t *wake) {
   mlx_http_server_t *server = wake->data;
   for (mlx_exchange_t *exchange; (exchange = mlx_exchange_queue_pop(&server->queue));) {
     mlx_http_connection_flush(exchange);
     mlx_exchange_release(exchange);
   }
+  if (atomic_load(&server->ready_wanted)) become_ready(server);
   if (atomic_load(&server->drain_wanted)) start_draining(server);
   if (atomic_load(&server->stop_wanted)) close_all(server);
 }
@@ -142,11 +166,6 @@ static void on_connection(uv_stream_t *listener, int error) {
   if (error || server->is_closed) return;
   if (!mlx_http_connection_accept(&server->connections, listener))
     uv_timer_start(&server->retry, on_retry, RETRY_MS, 0);
-}
-
-static void on_signal(uv_signal_t *handle, int signal) {
-  mlx_http_server_t *server = handle->data;
-  server->options.on_signal(server->options.user, signal);
 }
 
 static void on_tick(uv_timer_t *timer) {
@@ -248,13 +267,6 @@ int64_t mlx_http_server_connections(const mlx_http_server_t *server) {
 
 mlx_status_t mlx_http_server_run(mlx_http_server_t *server) {
   mlx_socket_signals_t signals;
-  for (int i = 0; server->options.on_signal && i < MLX_SOCKET_END_SIGNALS; ++i) {
-    // Only SIGHUP stays ignored: a shell makes background jobs ignore SIGINT, which must still end the
-    // server.
-    if (mlx_socket_end_signals[i] == SIGHUP && mlx_socket_ignores(SIGHUP)) continue;
-    const int error = uv_signal_start(&server->signals[i], on_signal, mlx_socket_end_signals[i]);
-    if (error) return mlx_error(MLX_INTERNAL, "cannot watch signals: %s", uv_strerror(error));
-  }
   mlx_socket_block_sigpipe(&signals);
   uv_run(&server->loop, UV_RUN_DEFAULT);
   mlx_socket_restore_signals(&signals);

@@ -49,8 +49,9 @@ typedef struct mlx_http_server_options {
   // True if a request is answered although there are too many connections. Its handler must be fast. NULL:
   // none
   bool (*is_reserved)(void *user, const mlx_exchange_t *exchange);
-  // SIGINT, SIGTERM or SIGHUP arrived. NULL: signals are not handled. A SIGHUP that was ignored before stays
-  // ignored, as nohup wants it.
+  void (*on_ready)(void *user);  // after mlx_http_server_ready; may be NULL
+  // SIGINT, SIGTERM or SIGHUP arrived, after mlx_http_server_ready. A SIGHUP that was ignored before stays
+  // ignored, as nohup wants it. NULL: signals are not handled.
   void (*on_signal)(void *user, int signal);
   // Called on the loop thread after each exchange has ended, for the access log. May be NULL. |seconds|
   // counts from the request's first byte, |sent_bytes| counts head and body. A refused request may have an
@@ -72,6 +73,9 @@ int mlx_http_server_port(const mlx_http_server_t *http);  // the port that is li
 // Serves until mlx_http_server_stop, or until the last connection closes after mlx_http_server_drain. Call
 // once.
 mlx_status_t mlx_http_server_run(mlx_http_server_t *http) MLX_MUST_USE;
+// Any thread, once. The loop thread lets signals that end a program go to on_signal, and then calls on_ready.
+// Before, signals have the handlers of the process.
+void mlx_http_server_ready(mlx_http_server_t *http);
 // Any thread. Accepts no further connections and closes idle ones; others close after their present response.
 // A request that is arriving is still read and handled.
 void mlx_http_server_drain(mlx_http_server_t *http);
@@ -129,5 +133,18 @@ bool mlx_exchange_is_gone(const mlx_exchange_t *exchange);
 // afterwards it is not called any more (mlx_exchange_on_gone waits for a call in progress, so the callback
 // must not wait for the calling thread).
 void mlx_exchange_on_gone(mlx_exchange_t *exchange, void (*gone)(void *user), void *user);
+
+// ----------------------------------------------------------------------------------------------------------
+// Requests without a connection, of this program itself
+
+// A request with the method POST and no headers, whose response the caller gets whole. |ended| is called once
+// when it is complete, by the thread that ends it; it must not call any function of the exchange but
+// mlx_exchange_user. The caller has the first reference, which it releases after that.
+mlx_status_t mlx_exchange_create_local(const char *path, const char *body, size_t length,
+                                       void (*ended)(void *user, mlx_exchange_t *exchange), void *user,
+                                       mlx_exchange_t **out_exchange) MLX_MUST_USE;
+// After |ended|: the body of the response, borrowed. *|out_complete| is false if its end is missing.
+const char *mlx_exchange_local_response(const mlx_exchange_t *exchange, size_t *out_length,
+                                        bool *out_complete);
 
 #endif  // MLXCEL_SERVER_HTTP_HTTP_H_

@@ -551,7 +551,7 @@ static void check_config_refused(const char *field, const char *value, int code,
 }
 
 TEST(an_unsupported_config_field_is_refused_by_name) {
-  check_config_refused("model_type", "\"mamba\"", MLX_UNSUPPORTED, "field 'model_type' is 'mamba'");
+  check_config_refused("model_type", "\"rwkv\"", MLX_UNSUPPORTED, "field 'model_type' is 'rwkv'");
   check_config_refused("model_type", "\"qwen_2\"", MLX_UNSUPPORTED, "did you mean 'qwen2'?");
   check_config_refused("hidden_act", "\"snake\"", MLX_UNSUPPORTED, "field 'hidden_act' is 'snake'");
   check_config_refused("attention_bias", "true", MLX_INVALID_INPUT,

@@ -54,15 +54,13 @@ static double check_vector(const char *name, yyjson_val *actual, yyjson_val *exp
   return worst;
 }
 
-static double check_texts(const char *name, const golden_t *golden, const char *prompt) {
-  char path[512];
+static double check_texts(const char *name, const char *model, const golden_t *golden, const char *prompt) {
   double worst = 0;
   command_t run;
   size_t index, count;
   yyjson_val *item;
-  snprintf(path, sizeof path, FIXTURES "%s", name);
   write_texts(golden, prompt != NULL);
-  RUN(&run, "embed", path, "-f", in_folder("texts.jsonl"), "--device", "cpu", prompt);
+  RUN(&run, "embed", model, "-f", in_folder("texts.jsonl"), "--device", "cpu", prompt);
   if (run.exit_code) CHECK_FAIL("%s: exit status %d: %s", name, run.exit_code, run.err);
   yyjson_doc *doc = yyjson_read(run.out, run.out_length, 0);
   CHECK(yyjson_arr_size(yyjson_doc_get_root(doc)) > 0);
@@ -104,12 +102,75 @@ static mlx_status_t check_model(void *user, const char *name) {
   char path[512];
   snprintf(path, sizeof path, FIXTURES "%s/golden.json", name);
   golden_t golden = golden_open(path);
-  const double prompted = check_texts(name, &golden, "--query"), plain = check_texts(name, &golden, NULL);
+  char model[512];
+  snprintf(model, sizeof model, FIXTURES "%s", name);
+  const double prompted = check_texts(name, model, &golden, "--query"),
+               plain = check_texts(name, model, &golden, NULL);
   check_same_bits(name, &golden);
   printf("%s: difference %.1e, with the prompt %.1e\n", name, plain, prompted);
   golden_close(&golden);
   ++*checked;
   return NULL;
+}
+
+static void check_refused(command_t *run, const char *message) {
+  CHECK_INT(run->exit_code, MLX_UNSUPPORTED);
+  CHECK_CONTAINS(run->err, message);
+  command_free(run);
+}
+
+// Copies the fixture |name| with its vocabulary as vocab.txt in place of tokenizer.json.
+static void copy_with_vocab(const char *name, const char *class_name) {
+  static const char *const files[] = {"config.json", "model.safetensors", "modules.json",
+                                      "config_sentence_transformers.json", "1_Pooling/config.json"};
+  char from[512], *text;
+  size_t length, index, count;
+  mlx_json_t json;
+  yyjson_val *key, *value;
+  const char *lines[1024] = {0};
+  mlx_text_t vocab = {0};
+  CHECK_OK(mlx_make_dirs(in_folder("1_Pooling"), 0755));
+  for (size_t i = 0; i < sizeof files / sizeof *files; ++i) {
+    snprintf(from, sizeof from, FIXTURES "%s/%s", name, files[i]);
+    CHECK_OK(mlx_copy_file(from, in_folder(files[i])));
+  }
+  snprintf(from, sizeof from, FIXTURES "%s/tokenizer.json", name);
+  CHECK_OK(mlx_read_file(from, 1 << 24, &text, &length));
+  CHECK_OK(mlx_json_parse(from, text, length, &json));
+  yyjson_val *words = yyjson_obj_get(yyjson_obj_get(json.root, "model"), "vocab");
+  CHECK(yyjson_obj_size(words) < 1024);
+  yyjson_obj_foreach(words, index, count, key, value) lines[yyjson_get_uint(value)] = yyjson_get_str(key);
+  for (size_t i = 0; i < count; ++i) mlx_text_printf(&vocab, "%s%s", lines[i], i % 2 ? "\n" : "\r\n");
+  CHECK_OK(mlx_write_file(in_folder("vocab.txt"), vocab.data, vocab.length));
+  mlx_text_clear(&vocab);
+  mlx_text_printf(&vocab, "{\"do_lower_case\": %s, \"tokenizer_class\": \"%s\", \"model_max_length\": 128}",
+                  strcmp(name, "bert") ? "false" : "true", class_name);
+  CHECK_OK(mlx_write_file(in_folder("tokenizer_config.json"), vocab.data, vocab.length));
+  mlx_text_clear(&vocab);
+  mlx_json_close(&json);
+  mlx_free(text);
+}
+
+// With and without capital letters; the vocabularies are those of the fixtures' tokenizers.
+TEST(a_directory_with_vocab_txt_equals_sentence_transformers) {
+  static const char *const names[] = {"bert", "bert-cased"};
+  command_t run;
+  for (int i = 0; i < 3; ++i) {
+    strcpy(folder, "/tmp/mlxcel-embedders-XXXXXX");
+    CHECK(mkdtemp(folder));
+    copy_with_vocab(names[i % 2], i < 2 ? "BertTokenizer" : "MPNetTokenizer");
+    if (i < 2) {
+      char path[512];
+      snprintf(path, sizeof path, FIXTURES "%s/golden.json", names[i]);
+      golden_t golden = golden_open(path);
+      check_texts(names[i], folder, &golden, NULL);
+      golden_close(&golden);
+    } else {
+      RUN(&run, "embed", folder, "a text", "--device", "cpu");
+      check_refused(&run, "the tokenizer_class 'MPNetTokenizer' is not BERT's");
+    }
+    CHECK_OK(mlx_remove_tree(folder));
+  }
 }
 
 TEST(every_model_equals_sentence_transformers) {
@@ -126,12 +187,6 @@ static void link_file(const char *model, const char *name) {
   char from[512];
   snprintf(from, sizeof from, FIXTURES "%s/%s", model, name);
   CHECK(!symlink(from, in_folder(name)));
-}
-
-static void check_refused(command_t *run, const char *message) {
-  CHECK_INT(run->exit_code, MLX_UNSUPPORTED);
-  CHECK_CONTAINS(run->err, message);
-  command_free(run);
 }
 
 TEST(a_decoder_without_a_head_generates_no_text) {
@@ -202,5 +257,6 @@ TEST(layers_after_the_pool_belong_to_the_model) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-TEST_MAIN(CASE(every_model_equals_sentence_transformers), CASE(a_decoder_without_a_head_generates_no_text),
+TEST_MAIN(CASE(a_directory_with_vocab_txt_equals_sentence_transformers),
+          CASE(every_model_equals_sentence_transformers), CASE(a_decoder_without_a_head_generates_no_text),
           CASE(a_decoder_pools_its_last_token_only), CASE(layers_after_the_pool_belong_to_the_model))

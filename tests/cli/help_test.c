@@ -304,7 +304,7 @@ TEST(bash_completes_verbs_flags_values_and_files) {
   if (!bash) SKIP("bash is not installed");
   static const char *const cases[][2] = {
       {"mlxcel be", "bench\n"},
-      {"mlxcel ''", "--help\n--version\nrun\nserve\nlaunch\ncompile\n"},
+      {"mlxcel ''", "--help\n--version\nrun\nserve\nbatch\nlaunch\ncompile\n"},
       {"mlxcel run --ig", "--ignore-eos\n"},
       {"mlxcel-run --ig", "--ignore-eos\n"},
       {"mlxcel run -m x --dev", "--device\n"},

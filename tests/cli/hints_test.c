@@ -61,11 +61,12 @@ TEST(options_of_servers_and_drafts_are_answered) {
 
 TEST(options_of_servers_are_translated_or_noted) {
   command_t run;
-  RUN(&run, "run", TINY, "the", FLAGS, "--stream", "--tensor-parallel-size", "1", "--response-format",
-      "text");
+  RUN(&run, "run", TINY, "the", FLAGS, "--stream", "--tensor-parallel-size", "1", "--max-num-seqs", "8",
+      "--response-format", "text");
   check_accepted(&run);
   CHECK_CONTAINS(run.err, "--stream is ignored: text is printed as it is generated");
   CHECK_CONTAINS(run.err, "--tensor-parallel-size is ignored: one GPU is used");
+  CHECK_CONTAINS(run.err, "--max-num-seqs is ignored: one prompt is answered; mlxcel batch answers many");
   CHECK_CONTAINS(run.err, "--response-format is ignored: text is the default");
   command_free(&run);
   static const char *const objects[] = {"json_object", "{\"type\": \"json_object\"}",

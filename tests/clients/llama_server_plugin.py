@@ -82,9 +82,11 @@ def start(self, timeout_seconds=None):
     options += ["--api-key", self.api_key] if self.api_key else []
     options += ["--no-page"] if self.no_ui else []
     options += ["--reasoning", self.reasoning] if self.reasoning in ("on", "off") else []
-    key = (model_of(self), *options)
+    arguments = (model_of(self), *options)
+    # Tests of metrics count what only their own server did.
+    key = (*arguments, os.environ["PYTEST_CURRENT_TEST"].split()[0]) if self.server_metrics else arguments
     if key not in running:
-        running[key] = Server(os.environ["MLXCEL"], *key)
+        running[key] = Server(os.environ["MLXCEL"], *arguments)
     assert running[key].process.poll() is None, "the server ended"
     self.server_host, self.server_port = "127.0.0.1", int(running[key].url.rsplit(":", 1)[1])
 

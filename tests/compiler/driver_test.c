@@ -382,7 +382,7 @@ TEST(key_differs_for_every_change_of_compiler_or_input) {
                             .objects = objects,
                             .object_count = 1},
                    in[9];
-  char keys[13][MLX_DIGEST_HEX], again[MLX_DIGEST_HEX];
+  char keys[14][MLX_DIGEST_HEX], again[MLX_DIGEST_HEX];
   size_t count = 0;
   c[0].path = "/b";
   c[1].version = "2";
@@ -400,6 +400,7 @@ TEST(key_differs_for_every_change_of_compiler_or_input) {
   mlx_iree_key(&compiler, &input, keys[count++]);
   for (int i = 0; i < 3; ++i) mlx_iree_key(&c[i], &input, keys[count++]);
   for (int i = 0; i < 9; ++i) mlx_iree_key(&compiler, &in[i], keys[count++]);
+  mlx_iree_key(NULL, &input, keys[count++]);
   for (size_t i = 0; i < count; ++i) {
     for (size_t k = 0; k < i; ++k) CHECK(strcmp(keys[i], keys[k]));
   }

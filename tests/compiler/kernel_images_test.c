@@ -253,21 +253,23 @@ TEST(cost_of_a_product_grows_with_its_tile) {
   }
 }
 
-// Splitting x takes the least, and a product on tensor cores has a variant for wgmma.
-TEST(images_of_products_say_how_they_are_compiled) {
+// Splitting x takes the least. Products on tensor cores and attention of long segments have wgmma.
+TEST(images_say_how_they_are_compiled) {
   mlx_kernels_t kernels;
-  size_t split = 0, tiled = 0;
+  size_t split = 0, tiled = 0, attention = 0;
   mlx_free(emit(random_llama_write(&two_layers, root, "two-layers"), 512, &kernels));
   for (size_t i = 0; i < kernels.count; ++i) {
     const mlx_kernel_image_request_t *image = &kernels.images[i];
     const bool is_split = strstr(image->definitions, "SPLIT_INPUT=1\n") != NULL,
-               is_tiled = strstr(image->definitions, "\nbm=") != NULL;
-    CHECK_INT(image->build.wgmma, is_tiled);
+               is_tiled = strstr(image->definitions, "\nbm=") != NULL,
+               is_attention = strstr(image->definitions, "\nwarpgroups=1\n") != NULL;
+    CHECK_INT(image->build.wgmma, is_tiled || is_attention);
     if (is_split) CHECK_INT(mlx_kernel_image_cost(image), 10);
     split += is_split;
     tiled += is_tiled;
+    attention += is_attention;
   }
-  CHECK(split > 0 && tiled > 0);
+  CHECK(split > 0 && tiled > 0 && attention > 0);
   mlx_kernels_clear(&kernels);
 }
 
@@ -304,7 +306,7 @@ int main(int argc, char **argv) {
       CASE(launches_of_a_kernel_share_an_executable),
       CASE(longest_images_are_compiled_first),
       CASE(cost_of_a_product_grows_with_its_tile),
-      CASE(images_of_products_say_how_they_are_compiled),
+      CASE(images_say_how_they_are_compiled),
       CASE(file_of_an_image_stays_valid_while_others_are_requested),
   };
   const int failed = check_run(cases, sizeof cases / sizeof *cases, argc, argv);

@@ -8,6 +8,7 @@
 #include "compiler/emit.h"
 #include "compiler/kernel_plan.h"
 #include "tests/support/packed_model.h"
+#include "tests/support/quick_nvrtc.h"
 #include "tests/support/random_gguf.h"
 #include "tests/support/shuffle.h"
 #include "tests/support/wide_fixtures.h"
@@ -671,11 +672,12 @@ static void add_decode_image(int sm, mlx_quantize_t quantize, mlx_kernels_t *ker
 }
 
 // Compiles the decode kernel: static_asserts in it check the plan's sizes. Each GPU compiles the kernel with
-// exact bf16 weights and with one of the two 4-bit formats, because an image takes 6 seconds.
+// exact bf16 weights and with one of the two 4-bit formats, because an image takes 3 seconds.
 TEST(decode_kernel_of_an_8b_model_compiles_for_every_gpu_with_99_kb_of_shared_memory) {
   const mlx_gpu_kind_t *gpu;
   mlx_nvrtc_t *nvrtc;
   int count = 0;
+  compile_quickly(true);
   CHECK_OK(mlx_nvrtc_open(NULL, &nvrtc));
   for (size_t i = 0; (gpu = mlx_gpu_kind_at(i)); ++i) {
     char folder[80];

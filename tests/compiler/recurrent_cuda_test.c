@@ -9,6 +9,7 @@
 #include "tests/support/architectures.h"
 #include "tests/support/command.h"
 #include "tests/support/compile_jobs.h"
+#include "tests/support/quick_nvrtc.h"
 
 static const struct {
   const char *name;
@@ -19,7 +20,9 @@ static const struct {
                 {"falcon_h1", 2, 0, 2, true},
                 {"granitemoehybrid", 2, 0, 2, true},
                 {"nemotron_h-experts", 2, 0, 2, true},
-                {"mamba2", 2, 0, 2, false}};
+                {"mamba2", 2, 0, 2, false},
+                {"mamba", 2, 0, 2, true},
+                {"jamba", 3, 0, 3, true}};
 #define NETWORKS (sizeof networks / sizeof *networks)
 
 static const char *fixture(const char *name) {
@@ -345,6 +348,7 @@ TEST(images_compile_for_each_family_of_gpus) {
       "NAME=mlx_delta\nDELTA=1\nkey_dim=96\nscale=0.1f\neps=1e-06f\nbeta_scale=2.0f\n";
   static const char *const largest_scan = "NAME=mlx_scan\nSCAN=1\nkey_dim=256\nlog_rate=0\n";
   mlx_nvrtc_t *nvrtc;
+  compile_quickly(true);
   CHECK_OK(mlx_nvrtc_open(NULL, &nvrtc));
   for (size_t k = 0; k < sizeof kinds / sizeof *kinds; ++k) {
     mlx_kernels_t kernels = {.gpu = mlx_gpu_kind_find(kinds[k])};
@@ -360,9 +364,9 @@ TEST(images_compile_for_each_family_of_gpus) {
       add_images(&job, &kernels);
       end_job(&job);
     }
-    // Three kinds of convolutions, that before a scan for one token too; one delta rule; three scans; columns
+    // Three kinds of convolutions, that before a scan for one token too; one delta rule; four scans; columns
     // of heads; a norm of groups; the decode kernel of two networks.
-    CHECK_INT(kernels.count, 12);
+    CHECK_INT(kernels.count, 13);
     CHECK_OK(mlx_kernels_image(&kernels, MLX_KERNEL_RECURRENT, larger, (mlx_kernel_build_t){0}, &file));
     CHECK_OK(mlx_kernels_image(&kernels, MLX_KERNEL_RECURRENT, twice, (mlx_kernel_build_t){0}, &file));
     CHECK_OK(mlx_kernels_image(&kernels, MLX_KERNEL_RECURRENT, largest_scan, (mlx_kernel_build_t){0}, &file));

@@ -8,6 +8,7 @@
 #include "tests/support/compile_jobs.h"
 #include "tests/support/listed.h"
 #include "tests/support/packed_model.h"
+#include "tests/support/quick_nvrtc.h"
 #include "tests/support/wide_fixtures.h"
 
 // ----------------------------------------------------------------------------------------------------------
@@ -34,6 +35,7 @@ static void check_folder(const char *folder, const char *name) {
       .kernels = wide_has_kernels(name) ? MLX_KERNELS_REQUIRED : MLX_KERNELS_AUTO};
   mlx_compile_job_t job;
   mlx_cache_entry_t entry;
+  compile_quickly(true);
   begin_job(folder, &options, &job);
   emit_job(&job);
   if (wide_has_kernels(name)) check_small_ops(name, job.mlir);
@@ -200,6 +202,7 @@ TEST(each_kernel_compiles_for_every_gpu_with_99_kb_of_shared_memory) {
   const mlx_gpu_kind_t *gpu;
   mlx_nvrtc_t *nvrtc;
   size_t gpus = 0;
+  compile_quickly(true);
   CHECK_OK(mlx_nvrtc_open(NULL, &nvrtc));
   for (size_t i = 0; (gpu = mlx_gpu_kind_at(i)); ++i) {
     double seconds = 0;

@@ -130,6 +130,20 @@ TEST(shape_errors_name_the_op_its_scope_and_both_shapes) {
                 "op 'sum' (add): f32[M, 8] and f32[M, 16] do not fit: expected equal shapes [M, width]");
 }
 
+TEST(ops_on_rows_check_their_operands) {
+  mlx_graph_t *g = new_graph();
+  mlx_value_t x = mlx_op_embed(g, mlx_op_weight(g, "table"), mlx_graph_tokens(g));
+  mlx_value_t wide = mlx_op_linear(g, "wide", x, mlx_op_weight(g, "tall"));
+  check_refused(
+      g, mlx_op_gain(g, "gain", wide, mlx_op_weight(g, "norm")),
+      "op 'gain' (gain): f32[M, 16] and f32[8] do not fit: expected x [M, width] and weight [width]");
+  g = new_graph();
+  x = mlx_op_embed(g, mlx_op_weight(g, "table"), mlx_graph_tokens(g));
+  wide = mlx_op_linear(g, "wide", x, mlx_op_weight(g, "tall"));
+  check_refused(g, mlx_op_match(g, "like", x, wide, 1e-5),
+                "op 'like' (match): f32[M, 8] and f32[M, 16] do not fit: expected equal shapes [M, width]");
+}
+
 TEST(dtype_errors_and_missing_weights_are_found) {
   mlx_graph_t *g = new_graph();
   mlx_value_t tokens = mlx_graph_tokens(g);
@@ -280,7 +294,7 @@ TEST(embeddings_heads_and_routers_of_other_names_are_found) {
 TEST_MAIN(CASE(graph_of_tiny_llama_matches_golden), CASE(graph_of_gpt_oss_matches_golden),
           CASE(gguf_and_safetensors_give_the_same_graph),
           CASE(independent_ops_of_every_fixture_give_the_same_graph_in_any_order),
-          CASE(shape_errors_name_the_op_its_scope_and_both_shapes),
+          CASE(shape_errors_name_the_op_its_scope_and_both_shapes), CASE(ops_on_rows_check_their_operands),
           CASE(dtype_errors_and_missing_weights_are_found),
           CASE(a_layer_shares_the_keys_of_an_earlier_layer_with_the_same_heads),
           CASE(rows_of_tokens_and_of_wanted_tokens_do_not_mix),

@@ -12,11 +12,12 @@ import subprocess
 import sys
 import tempfile
 
-from emulated_kernels import BODIES, ROOT, write_config, write_kernels
+from emulated_kernels import BODIES, compile_command, write_config, write_kernels
 
 KERNEL_BODIES = {
     **BODIES,
     "void copy_bytes(void *to, const void *from, bool valid)": "if (valid) memcpy(to, from, BYTES); else memset(to, 0, BYTES);",
+    "int4 load_again(const int *from)": "return *(const int4 *)from;",
     "void mma_tf32(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1)": "multiply_tf32(d, a, b0, b1);",
 }
 CASES = [  # tokens, position of the first, sizes, fields of the configuration, launches: queries, threads, stages
@@ -30,17 +31,20 @@ CASES = [  # tokens, position of the first, sizes, fields of the configuration, 
     (3, 50, dict(HEADS=2, KV_HEADS=1, WINDOW=0, SINKS=0), dict(head_dim=40, kv="BF16", step=32), [(8, 64, 1), (32, 64, 2)]),
     (3, 30, dict(HEADS=4, KV_HEADS=1, WINDOW=0, SINKS=0), dict(head_dim=8, kv="Q8_0", step=32), [(16, 64, 1), (8, 32, 1)]),
     (2, 30, dict(HEADS=4, KV_HEADS=1, WINDOW=0, SINKS=0), dict(head_dim=248, kv="Q8_0", step=16), [(8, 32, 1)]),
+    # The launch with warpgroups, on a GPU without wgmma.
+    (7, 61, dict(HEADS=8, KV_HEADS=2, WINDOW=50, SINKS=1), dict(head_dim=64, kv="F32", step=64), [(128, 512, 2)]),
     # A module with window pages: a full layer, and a windowed one.
     (3, 30, dict(HEADS=4, KV_HEADS=1, WINDOW=0, SINKS=0, WINDOW_LAYERS=3), dict(head_dim=48, kv="Q8_0", step=32), [(16, 64, 1)]),
     (3, 60, dict(HEADS=4, KV_HEADS=2, WINDOW=20, SINKS=0, WINDOW_LAYERS=2, WINDOW_PAGES=1), dict(head_dim=64, kv="F32", step=32), [(16, 64, 1)]),
 ]
 SUPPORT = """
+using std::max;
+using std::min;
 static unsigned __float_as_uint(float value) { unsigned word; memcpy(&word, &value, 4); return word; }
 static float __int_as_float(int word) { return __uint_as_float(word); }
 static float __fmul_rn(float a, float b) { return a * b; }
 static float __fadd_rn(float a, float b) { return a + b; }
 static int __float2int_rn(float a) { return (int)rintf(a); }
-static void __syncwarp() { sync_warp(); }
 static unsigned __umulhi(unsigned a, unsigned b) { return (unsigned long long)a * b >> 32; }
 
 // mma.m16n8k8 of TF32. Terms are aligned to the largest one and truncated to 24 bits, as a tensor core does at worst.
@@ -62,7 +66,6 @@ static void multiply_tf32(float (&d)[4], const unsigned (&a)[4], unsigned b0, un
     for (double term : terms) sum += ldexp(trunc(ldexp(term, 24 - exponent)), exponent - 24);
     d[e] = largest > 0 ? (float)sum : largest == largest ? 0 : NAN;
   }
-  sync_warp();
 }
 """
 MAIN = """
@@ -281,8 +284,8 @@ def kernel(program):
 def run(compiler, path, source, sizes, fields, *arguments):
     write_config(path, "attention_f32", {**fields, "kv": f"Dtype::{fields['kv']}"})
     (path / "test.cpp").write_text(kernel(source))
-    command = [compiler, "-std=c++20", "-O1", "-w", "-ffp-contract=off", f"-I{ROOT}/tests/kernels", f"-I{path}", *(f"-D{name}={value}" for name, value in sizes.items())]
-    subprocess.run([*command, path / "test.cpp", "-o", path / "test", "-lpthread"], check=True)
+    command = [*compiler, f"-I{path}", *(f"-D{name}={value}" for name, value in sizes.items())]
+    subprocess.run([*command, path / "test.cpp", "-o", path / "test"], check=True)
     subprocess.run([path / "test", *arguments], check=True, timeout=300)
 
 
@@ -293,14 +296,17 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder)
         write_kernels(path, KERNEL_BODIES)
+        command = compile_command(compiler, path)
         for sizes, fields in APPEND_CASES:
-            run(compiler, path, APPEND_MAIN, dict(NAME="append", APPEND=1, HEAD_NORM=int("head_norm_eps" in fields), **{"BIAS": 0, **sizes}), fields)
+            run(command, path, APPEND_MAIN, dict(NAME="append", APPEND=1, HEAD_NORM=int("head_norm_eps" in fields), **{"BIAS": 0, **sizes}), fields)
         for tokens, position, sizes, fields, launches in CASES:
             results = set()
             for queries, threads, stages in launches:
                 scale = f"{fields['head_dim'] ** -0.5!r}f"
                 launch = {"head_dim": fields["head_dim"], "kv": fields["kv"], "scale": scale, **fields, "queries": queries, "stages": stages, "threads": threads}
-                run(compiler, path, MAIN, dict(NAME="attend", SPLIT=1, LAYERS=2, TOKENS=tokens, POSITION=position, **sizes), launch, path / "out")
+                if threads == 512:
+                    launch["warpgroups"] = "true"
+                run(command, path, MAIN, dict(NAME="attend", SPLIT=1, LAYERS=2, TOKENS=tokens, POSITION=position, **sizes), launch, path / "out")
                 results.add((path / "out").read_bytes())
             if len(results) != 1:
                 sys.exit("launches of the same attention give different bits")

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-from emulated_kernels import replace_body, without_assembly
+from emulated_kernels import compile_command, replace_body, without_assembly
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/parity"))
@@ -46,7 +46,6 @@ static u32 __float_as_uint(float x) { u32 y; memcpy(&y, &x, 4); return y; }
 static int __float2int_rn(float x) { return (int)rintf(x); }
 static float __fmul_rn(float a, float b) { return a * b; }
 static float __fadd_rn(float a, float b) { return a + b; }
-static void __syncwarp() { sync_warp(); }
 static int min(int a, int b) { return a < b ? a : b; }
 static u32 max(u32 a, u32 b) { return a > b ? a : b; }
 static u32 __byte_perm(u32 a, u32 b, u32 selector) {
@@ -86,7 +85,6 @@ static float multiply_signed(Four a, Two b) {
       const u32 left = words[(lane / 4 * 4 + quad) * 6 + e / 2 + k / 16 * 2], right = words[(column * 4 + quad) * 6 + 4 + k / 16];
       sum[e] += (signed char)(left >> k %% 4 * 8) * (signed char)(right >> k %% 4 * 8);
     }
-  sync_warp();
   return two_parts(sum);
 }
 struct Shared {
@@ -170,8 +168,7 @@ ROWS_BODIES = {  # of struct Bf16
             total += (double)half_of(left, k % 2) * half_of(right, k % 2);
           }
           sum[e] = total;
-        }
-        sync_warp();""",
+        }""",
     "void multiply_once(float (&product)[4], uint4 a, uint2 b)": "",
 }
 ROWS_MAIN = """
@@ -279,7 +276,7 @@ def rows_program(columns, stages, registers):
 
 def run_program(compiler, path, text):
     (path / "test.cpp").write_text(text)
-    subprocess.run([compiler, "-std=c++20", "-O1", "-w", f"-I{ROOT}/tests/kernels", path / "test.cpp", "-o", path / "test", "-lpthread"], check=True)
+    subprocess.run([*compiler, path / "test.cpp", "-o", path / "test"], check=True)
     subprocess.run([path / "test"], check=True, timeout=60)
 
 
@@ -289,11 +286,12 @@ def main():
         sys.exit(77)
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder)
+        command = compile_command(compiler, path)
         for nth, name in enumerate(TILES):
             columns = 1280 if TILES[name][1] in ("K6", "K4", "K8") else 1184
-            run_program(compiler, path, program(name, columns, 2 if nth % 2 else 16))  # activations in shared memory, or in registers
+            run_program(command, path, program(name, columns, 2 if nth % 2 else 16))  # activations in shared memory, or in registers
         for columns, stages in ((1184, 1), (992, 2), (1024, 2)):
-            run_program(compiler, path, rows_program(columns, stages, 2 if columns == 992 else 16))
+            run_program(command, path, rows_program(columns, stages, 2 if columns == 992 else 16))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the router of kernels/cuda/experts.cu (ROUTE) on a CPU (tests/kernels/packed_emulated.hpp), and compares it with f64 results.
 
-Weights by a softmax or by sigmoids, with and without a correction of the choice, sum_to_one, sum_eps and weight_scale.
+Weights by a softmax or by sigmoids, with and without a correction of the choice, sum_to_one, sum_eps, weight_scale and spread.
 
   tests/kernels/experts_emulated.py [C++ COMPILER]
 
@@ -13,11 +13,11 @@ import subprocess
 import sys
 import tempfile
 
-from emulated_kernels import BODIES, ROOT, write_config, write_kernels
+from emulated_kernels import BODIES, compile_command, write_config, write_kernels
 
-CASES = [  # experts, used, sum_to_one, sigmoid, correction, sum_eps, weight_scale
-    (64, 8, 1, 0, 0, 0, 1), (37, 4, 0, 0, 0, 0, 1), (32, 4, 1, 1, 1, 1e-6, 1), (70, 5, 1, 1, 1, 0.5, 2.5), (6, 6, 0, 1, 0, 0, 1.7),
-    (40, 3, 1, 0, 1, 0, 1), (256, 8, 0, 0, 1, 0, 0.25)]
+CASES = [  # experts, used, sum_to_one, sigmoid, correction, sum_eps, weight_scale, spread
+    (64, 8, 1, 0, 0, 0, 1, 0), (37, 4, 0, 0, 0, 0, 1, 0), (32, 4, 1, 1, 1, 1e-6, 1, 0), (70, 5, 1, 1, 1, 0.5, 2.5, 0), (6, 6, 0, 1, 0, 0, 1.7, 0),
+    (40, 3, 1, 0, 1, 0, 1, 0), (256, 8, 0, 0, 1, 0, 0.25, 0), (16, 2, 0, 0, 0, 0, 1, 0.02), (37, 2, 0, 0, 0, 0, 1, 0.625), (6, 2, 0, 0, 0, 0, 1.5, 0.25)]
 BODY = {"float load_relaxed_in_order(const float *word)": "return *word;"}
 PROGRAM = """
 #include "packed_emulated.hpp"
@@ -55,8 +55,17 @@ static int check(int token, const int *routing) {
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return choice(a) > choice(b); });
   double sum = 0;
   for (int i = 0; i < USED; i++) sum += weights[order[i]];
+  std::vector<double> near(EXPERTS);  // the weight among the experts from this one on that are near it
   for (int i = 0; i < USED; i++) {
-    const double wanted = weights[order[i]] / (SUM_TO_ONE ? sum + config.sum_eps : 1) * config.weight_scale;
+    const double best = scores[token][order[i]];
+    for (int k = i; k < EXPERTS; k++) {
+      const double s = scores[token][order[k]];
+      if ((best - s) / std::max(fabs(s), best) <= config.spread) near[i] += exp(s - best);
+    }
+    near[i] = 1 / near[i];
+  }
+  for (int i = 0; i < USED; i++) {
+    const double wanted = (config.spread > 0 ? near[i] : weights[order[i]]) / (SUM_TO_ONE ? sum + config.sum_eps : 1) * config.weight_scale;
     const float got = __uint_as_float(routing[(TOKENS + token) * USED + i]);
     if (routing[token * USED + i] != order[i]) return printf("token %d: expert %d, expected %d\\n", token, routing[token * USED + i], order[i]), 1;
     if (!(fabs(got - wanted) < 1e-6 * config.weight_scale)) return printf("token %d, expert %d: weight %.9g, expected %.9g\\n", token, order[i], got, wanted), 1;
@@ -89,13 +98,14 @@ def main():
         sys.exit(77)
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder)
+        common = compile_command(compiler, path)
         write_kernels(path, {**BODIES, **BODY})
         (path / "test.cpp").write_text(PROGRAM)
-        for experts, used, sum_to_one, sigmoid, correction, sum_eps, weight_scale in CASES:
-            write_config(path, "experts", dict(experts=experts, used=used, sum_to_one=sum_to_one, sigmoid=sigmoid, sum_eps=sum_eps, weight_scale=weight_scale))
-            command = [compiler, "-std=c++20", "-O1", "-w", f"-I{ROOT}/tests/kernels", f"-I{path}", "-DNAME=probe", "-DROUTE=1", "-DBATCH=0",
+        for experts, used, sum_to_one, sigmoid, correction, sum_eps, weight_scale, spread in CASES:
+            write_config(path, "experts", dict(experts=experts, used=used, sum_to_one=sum_to_one, sigmoid=sigmoid, sum_eps=sum_eps, weight_scale=weight_scale, spread=spread))
+            command = [*common, f"-I{path}", "-DNAME=probe", "-DROUTE=1", "-DBATCH=0",
                        *(["-DCORRECTION=1"] if correction else [])]
-            subprocess.run([*command, path / "test.cpp", "-o", path / "test", "-lpthread"], check=True)
+            subprocess.run([*command, path / "test.cpp", "-o", path / "test"], check=True)
             subprocess.run([path / "test"], check=True, timeout=120)
 
 

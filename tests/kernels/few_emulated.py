@@ -14,9 +14,8 @@ import subprocess
 import sys
 import tempfile
 
-from emulated_kernels import BODIES, write_kernels
+from emulated_kernels import BODIES, COMPILER_FLAGS, write_kernels
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 KERNEL_BODIES = {
     **BODIES,
@@ -25,7 +24,7 @@ KERNEL_BODIES = {
     "bool barrier_passed(u64 *barrier, u32 parity)": "return passed(barrier, parity);",
     "void copy_bytes(u8 *to, const u8 *from, int bytes, int nth, int lanes,": "if (nth) return; memcpy(to, from, bytes); received(full, bytes);",
     "void expect(u64 *barrier, int bytes)": "if ((threadIdx.x & 31) == 0) arrive(barrier, bytes); sync_warp();",
-    "void sync_consumers()": "pthread_barrier_wait(&consumers);",
+    "void sync_consumers()": "wait_for(block->consumers, THREADS);",
     "void publish(float *word, float value)": "store_word(word, value);",
     "float load_relaxed(const float *word)": "return load_word(word);",
     "u32 processor_count()": "return 1;",
@@ -33,7 +32,6 @@ KERNEL_BODIES = {
 }
 PRELUDE = """
 #include "packed_emulated.hpp"
-#include <sched.h>
 #include <random>
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -44,10 +42,7 @@ typedef unsigned long long u64;
 static u32 __float_as_uint(float x) { u32 y; memcpy(&y, &x, 4); return y; }
 static float __fmul_rn(float a, float b) { return a * b; }
 static float __fadd_rn(float a, float b) { return a + b; }
-static void __syncwarp() { sync_warp(); }
 static void __trap() { abort(); }
-static pthread_barrier_t consumers;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 // In the place of an mbarrier: arrivals of a phase, and those and the bytes that it still waits for.
 struct MBarrier { short count, pending; int bytes : 31; unsigned parity : 1; };
 static_assert(sizeof(MBarrier) == 8, "");
@@ -58,32 +53,24 @@ static void finish(MBarrier &b) {
   b.pending = b.count;
 }
 static void arrive(u64 *barrier, int bytes) {
-  pthread_mutex_lock(&lock);
   MBarrier &b = mbarrier_of(barrier);
   b.bytes += bytes, --b.pending;
   finish(b);
-  pthread_mutex_unlock(&lock);
 }
 static void received(u64 *barrier, int bytes) {
-  pthread_mutex_lock(&lock);
   MBarrier &b = mbarrier_of(barrier);
   b.bytes -= bytes;
   finish(b);
-  pthread_mutex_unlock(&lock);
 }
 static bool passed(u64 *barrier, u32 parity) {
-  pthread_mutex_lock(&lock);
-  const bool done = mbarrier_of(barrier).parity != parity;
-  pthread_mutex_unlock(&lock);
-  if (!done) sched_yield();
-  return done;
+  if (mbarrier_of(barrier).parity != parity) return true;
+  yield();
+  return false;
 }
-static void store_word(float *word, float value) { __atomic_store(word, &value, __ATOMIC_RELAXED); }
+static void store_word(float *word, float value) { *(volatile float *)word = value; }
 static float load_word(const float *word) {
-  float value;
-  __atomic_load((float *)word, &value, __ATOMIC_RELAXED);
-  if (__float_as_uint(value) == 0xffffffffu) sched_yield();
-  return value;
+  if (__float_as_uint(*(const volatile float *)word) == 0xffffffffu) yield();
+  return *(const volatile float *)word;
 }
 """
 HIDDEN, FFN, Q_WIDTH, KV_WIDTH, SLICES = 256, 512, 256, 64, 1
@@ -184,7 +171,6 @@ static void step() {
   }
 }
 int main() {
-  pthread_barrier_init(&consumers, nullptr, THREADS);
   for (u64 at = 0; at < ARCHIVE_BYTES; at += 2) *(unsigned short *)(archive.data() + at) = bf16_of(random_number(0.06));
   for (int layer = 0; layer < LAYERS; ++layer)
     for (int c = 0; c < HIDDEN; ++c) {
@@ -225,7 +211,7 @@ def main():
         write_kernels(path, KERNEL_BODIES)
         (path / "config.cuh").write_text(config)
         (path / "few.cpp").write_text(PRELUDE + constants + '#include "few.cu"\n' + TEST)
-        subprocess.run([compiler, "-std=c++20", "-O1", "-w", "-pthread", "-ffp-contract=off", f"-I{ROOT}/tests/kernels", f"-I{path}", str(path / "few.cpp"), "-o", str(path / "few")], check=True)
+        subprocess.run([compiler, *COMPILER_FLAGS, f"-I{path}", str(path / "few.cpp"), "-o", str(path / "few")], check=True)
         sys.exit(subprocess.run([str(path / "few")], timeout=600).returncode)
 
 

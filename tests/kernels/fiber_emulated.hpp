@@ -1,19 +1,9 @@
-// CUDA on a CPU for tests/kernels/decode_network_emulated.py: all threads of all blocks are fibers of one thread, so that a whole grid of blocks that wait for each
-// other runs. The order in which blocks proceed is random, with a fixed seed: a word that is read before it is written, or kept too long, shows up as a
-// difference or as a deadlock.
+// CUDA on a CPU for tests/kernels/decode_network_emulated.py: all blocks run together (fibers.hpp), so that a whole grid of blocks that wait for each other runs.
 #include <math.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <ucontext.h>
 
 #include <algorithm>
-#include <functional>
-#include <random>
-#include <vector>
+
+#include "fibers.hpp"
 
 struct alignas(8) uint2 { unsigned x, y; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
@@ -23,102 +13,14 @@ struct alignas(16) float4 { float x, y, z, w; };
 struct alignas(16) int4 { int x, y, z, w; };
 static uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 static float2 make_float2(float x, float y) { return {x, y}; }
-struct Index { int x, y, z; };
 
-static Index threadIdx, gridDim;
-
-struct Group {  // threads that wait for each other
-  int arrived;
-  unsigned generation;
-};
-struct Block {
-  Group all, consumers, warps[16];
-  std::vector<char> memory;
-  unsigned words[16 * 192];  // exchanged by the lanes of a warp: 6 per thread
-  float numbers[16][32][12];  // operands of a matrix product
-};
-struct Fiber {
-  ucontext_t context;
-  jmp_buf state;
-  bool started, ended;
-  int thread;
-  Block *block;
-  const Group *waits_for;  // until its generation is not |generation|; null: for nothing
-  unsigned generation;
-};
-static Block *block;
-static Fiber *running;
-static jmp_buf scheduler;
-static const std::function<void()> *kernel_of_launch;
-static int ended_fibers;
-
-static void yield() {
-  if (!_setjmp(running->state)) _longjmp(scheduler, 1);
-}
-static void run_fiber() {
-  (*kernel_of_launch)();
-  running->ended = true, ++ended_fibers;
-  _longjmp(scheduler, 1);
-}
-static void resume(Fiber *fiber) {
-  if (fiber->ended || (fiber->waits_for && fiber->waits_for->generation == fiber->generation)) return;
-  running = fiber, block = fiber->block, threadIdx = {fiber->thread, 0, 0};
-  if (_setjmp(scheduler)) return;
-  if (fiber->started) _longjmp(fiber->state, 1);
-  fiber->started = true;
-  setcontext(&fiber->context);
-}
-
-#define STACK_BYTES (256 << 10)
 // |blocks| of |threads| threads with |bytes| of shared memory.
 static void launch(int blocks, int threads, size_t bytes, const std::function<void()> &kernel) {
-  static std::mt19937 random(11);
-  std::vector<Block> memory(blocks);
-  std::vector<Fiber> fibers(blocks * threads);
-  const size_t stacks_bytes = (size_t)STACK_BYTES * blocks * threads;
-  char *stacks = (char *)mmap(nullptr, stacks_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  gridDim = {blocks, 1, 1}, kernel_of_launch = &kernel;
-  for (Block &one : memory) one.all = one.consumers = {}, memset(one.warps, 0, sizeof one.warps), one.memory.assign(bytes + 1024, 0x7f);
-  for (int i = 0; i < blocks * threads; ++i) {
-    Fiber &f = fibers[i];
-    f.started = f.ended = false, f.waits_for = nullptr, f.thread = i % threads, f.block = &memory[i / threads];
-    getcontext(&f.context);
-    f.context.uc_stack.ss_sp = stacks + (size_t)STACK_BYTES * i, f.context.uc_stack.ss_size = STACK_BYTES, f.context.uc_link = nullptr;
-    makecontext(&f.context, run_fiber, 0);
-  }
-  ended_fibers = 0;
-  int stopped = 0;  // a block that does not proceed, for a while
-  long until = 0;
-  for (long round = 0;; ++round) {
-    if (round >= until) stopped = random() % (blocks + 1), until = round + random() % 256;
-    if (ended_fibers == blocks * threads) break;
-    if (round > 400000000 / threads) printf("the kernel does not end\n"), exit(1);
-    for (int b = 0; b < blocks; ++b) {
-      if (b == stopped || random() % 2) continue;
-      const int first = random() % threads;
-      for (int t = 0; t < threads; ++t) resume(&fibers[b * threads + (first + t) % threads]);
-    }
-  }
-  munmap(stacks, stacks_bytes);
+  std::vector<Block> all(blocks);
+  gridDim = {blocks, 1, 1};
+  for (int i = 0; i < blocks; ++i) initialize(all[i], threads, bytes, {i, 0, 0});
+  run_blocks(all, kernel);
 }
-
-static void wait_for(Group &group, int count) {
-  const unsigned generation = group.generation;
-  if (++group.arrived == count) {
-    group.arrived = 0, ++group.generation;
-    return;
-  }
-  running->waits_for = &group, running->generation = generation;
-  yield();
-  running->waits_for = nullptr;
-}
-static char *shared() { return (char *)(((uintptr_t)block->memory.data() + 1023) / 1024 * 1024); }
-static void __syncthreads() { wait_for(block->all, 288); }
-static void sync_warp() { wait_for(block->warps[threadIdx.x / 32], 32); }
-static void __syncwarp() { sync_warp(); }
-static unsigned *warp_words() { return block->words + threadIdx.x / 32 * 192; }
-
-#include "warp_emulated.hpp"
 
 template <class T> static T __shfl_up_sync(unsigned, T value, int lanes) { const int lane = threadIdx.x % 32; return shuffle(value, lane < lanes ? lane : lane - lanes); }
 
@@ -197,33 +99,29 @@ static float load_word(const float *word) {  // also yields sometimes if it is n
 }
 
 // The tensor-core instructions. Operands of all lanes are exchanged, then each lane computes its four sums.
-static void exchange(uint4 a, uint2 b) {
-  const unsigned mine[6] = {a.x, a.y, a.z, a.w, b.x, b.y};
-  memcpy(warp_words() + threadIdx.x % 32 * 6, mine, sizeof mine);
-  sync_warp();
-}
 // mma.m16n8k16: each lane stores its 8 numbers of a and 4 of b, then adds the products of its 2 rows and 2 columns.
 static void multiply_bf16(float (&sum)[4], uint4 a, uint2 b) {
   const int lane = threadIdx.x % 32;
-  float (*const numbers)[12] = block->numbers[threadIdx.x / 32], *const mine = numbers[lane];
+  double (*const numbers)[12] = block->numbers[threadIdx.x / 32][warp_turn()], *const mine = numbers[lane];
   const unsigned words[6] = {a.x, a.y, a.z, a.w, b.x, b.y};
   for (int i = 0; i < 12; i++) mine[i] = half_of(words[i / 2], i % 2);
   sync_warp();
   double total[4] = {sum[0], sum[1], sum[2], sum[3]};
   for (int quad = 0; quad < 4; quad++) {
-    const float *rows = numbers[lane / 4 * 4 + quad], *first = numbers[lane % 4 * 8 + quad] + 8, *second = numbers[lane % 4 * 8 + 4 + quad] + 8;
+    const double *rows = numbers[lane / 4 * 4 + quad], *first = numbers[lane % 4 * 8 + quad] + 8, *second = numbers[lane % 4 * 8 + 4 + quad] + 8;
     for (int i = 0; i < 4; i++) {
       const double upper = rows[i / 2 * 4 + i % 2], lower = rows[i / 2 * 4 + 2 + i % 2];
       total[0] += upper * first[i], total[1] += upper * second[i], total[2] += lower * first[i], total[3] += lower * second[i];
     }
   }
   for (int e = 0; e < 4; e++) sum[e] = (float)total[e];
-  sync_warp();
 }
 static void multiply_signed(int (&sum)[4], uint4 a, uint2 b) {
   const int lane = threadIdx.x % 32;
-  const unsigned *words = warp_words();
-  exchange(a, b);
+  const unsigned mine[6] = {a.x, a.y, a.z, a.w, b.x, b.y};
+  unsigned *words = warp_words();
+  memcpy(words + lane * 6, mine, sizeof mine);
+  sync_warp();
   for (int e = 0; e < 4; e++) {
     sum[e] = 0;
     for (int k = 0; k < 32; k++) {
@@ -232,7 +130,6 @@ static void multiply_signed(int (&sum)[4], uint4 a, uint2 b) {
       sum[e] += (signed char)(left >> k % 4 * 8) * (signed char)(right >> k % 4 * 8);
     }
   }
-  sync_warp();
 }
 
 #define __CUDACC__

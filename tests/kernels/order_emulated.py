@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from emulated_kernels import COMPILER_FLAGS, ROOT
+
 HEAD = """
 #include "packed_emulated.hpp"
 #include <algorithm>
@@ -80,7 +81,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         source, binary = pathlib.Path(folder) / "test.cpp", pathlib.Path(folder) / "test"
         source.write_text(program())
-        subprocess.run([compiler, "-std=c++17", "-O1", "-w", "-ffp-contract=off", "-pthread", f"-I{ROOT}/tests/kernels", source, "-o", binary], check=True)
+        subprocess.run([compiler, *COMPILER_FLAGS, source, "-o", binary], check=True)
         sys.exit(subprocess.run([binary], timeout=600).returncode)
 
 

@@ -1,14 +1,7 @@
-// CUDA for tests/kernels/emulated_kernels.py: each thread of a block is a thread of the system. The blocks of a cluster run together; a cluster ends before the next
-// one starts.
-#include <pthread.h>
+// CUDA for tests/kernels/emulated_kernels.py. The blocks of a cluster run together (fibers.hpp); a cluster ends before the next one starts.
 #include <math.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <functional>
-#include <vector>
+#include "fibers.hpp"
 
 struct alignas(8) uint2 {
   unsigned x, y;
@@ -30,31 +23,9 @@ struct alignas(8) float2 {
 static float2 make_float2(float x, float y) { return {x, y}; }
 static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
-struct Index {
-  int x, y, z;
-};
-static thread_local Index threadIdx, blockIdx;
-static Index gridDim;
-
-struct Block {
-  pthread_barrier_t all, *cluster;
-  Block *first;  // of the cluster
-  std::vector<pthread_barrier_t> warps;
-  std::vector<char> memory;
-  std::vector<unsigned> words;  // exchanged by the lanes of a warp: 6 per thread
-};
-static thread_local Block *block;
-
-static char *shared_of(Block *of) { return (char *)(((uintptr_t)of->memory.data() + 1023) / 1024 * 1024); }
-static char *shared() { return shared_of(block); }
 static float cluster_number(const float *mine, unsigned rank) { return *(float *)(shared_of(block->first + rank) + ((char *)mine - shared())); }
 static float4 cluster_numbers(unsigned address, unsigned rank) { return *(float4 *)(shared_of(block->first + rank) + address); }
-static void __syncthreads() { pthread_barrier_wait(&block->all); }
-static void sync_cluster() { pthread_barrier_wait(block->cluster); }
-static void sync_warp() { pthread_barrier_wait(&block->warps[threadIdx.x / 32]); }
-static unsigned *warp_words() { return &block->words[threadIdx.x / 32 * 192]; }
-
-#include "warp_emulated.hpp"
+static void sync_cluster() { wait_for(*block->cluster, block->threads * gridDim.z); }
 
 static float half_to_float(unsigned bits) {  // f16
   const int exponent = bits >> 10 & 31, fraction = bits & 1023;
@@ -65,64 +36,43 @@ static float half_to_float(unsigned bits) {  // f16
 template <class B>
 static void multiply_fragment(float (&d)[4], const unsigned (&a)[4], B value_of) {
   const int lane = threadIdx.x % 32;
-  for (int i = 0; i < 4; ++i) warp_words()[lane * 6 + i] = a[i];
+  unsigned *words = warp_words();
+  for (int i = 0; i < 4; ++i) words[lane * 6 + i] = a[i];
   sync_warp();
   for (int e = 0; e < 4; ++e) {
     for (int k = 0; k < 16; ++k) {
-      const unsigned pair = warp_words()[(lane / 4 * 4 + k % 8 / 2) * 6 + e / 2 + k / 8 * 2];
+      const unsigned pair = words[(lane / 4 * 4 + k % 8 / 2) * 6 + e / 2 + k / 8 * 2];
       d[e] += half_of(pair, k % 2) * value_of(lane % 4 * 2 + e % 2, k);
     }
   }
-  sync_warp();
 }
 
 // As mma and load_matrices of kernels/cuda/ptx.cuh.
 static void multiply_bf16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-  warp_words()[threadIdx.x % 32 * 6 + 4] = b0;
-  warp_words()[threadIdx.x % 32 * 6 + 5] = b1;
-  multiply_fragment(d, a, [](int token, int k) { return half_of(warp_words()[(token * 4 + k % 8 / 2) * 6 + 4 + k / 8], k % 2); });
+  unsigned *words = warp_words();
+  words[threadIdx.x % 32 * 6 + 4] = b0;
+  words[threadIdx.x % 32 * 6 + 5] = b1;
+  multiply_fragment(d, a, [=](int token, int k) { return half_of(words[(token * 4 + k % 8 / 2) * 6 + 4 + k / 8], k % 2); });
 }
 static void read_matrices(unsigned (&v)[4], unsigned from) {
   const int lane = threadIdx.x % 32;
-  warp_words()[lane] = from;
+  unsigned *words = warp_words();
+  words[lane] = from;
   sync_warp();
-  for (int i = 0; i < 4; ++i) memcpy(&v[i], shared() + warp_words()[i * 8 + lane / 4] + lane % 4 * 4, 4);
-  sync_warp();
+  for (int i = 0; i < 4; ++i) memcpy(&v[i], shared() + words[i * 8 + lane / 4] + lane % 4 * 4, 4);
 }
 
-struct Start {
-  Index thread, block;
-  Block *memory;
-  const std::function<void()> *kernel;
-};
-static void *run_thread(void *at) {
-  const Start *start = (const Start *)at;
-  threadIdx = start->thread, blockIdx = start->block, block = start->memory;
-  (*start->kernel)();
-  return nullptr;
-}
-static void start(Block *one, int threads, size_t bytes) {
-  pthread_barrier_init(&one->all, nullptr, threads);
-  one->warps.resize(threads / 32);
-  for (pthread_barrier_t &warp : one->warps) pthread_barrier_init(&warp, nullptr, 32);
-  one->memory.assign(bytes + 1024, 0x7f);
-  one->words.resize(threads * 6);
-}
 // |split|: blocks of a cluster, which is the z axis of the grid.
 static void launch(int grid_x, int grid_y, int split, int threads, size_t bytes, const std::function<void()> &kernel) {
   gridDim = {grid_x, grid_y, split};
+  std::vector<Block> blocks(split);
   for (int i = 0; i < grid_x * grid_y; ++i) {
-    pthread_barrier_t cluster;
-    pthread_barrier_init(&cluster, nullptr, threads * split);
-    std::vector<Block> blocks(split);
-    for (Block &one : blocks) start(&one, threads, bytes), one.cluster = &cluster, one.first = blocks.data();
-    std::vector<Start> starts(threads * split);
-    std::vector<pthread_t> ids(threads * split);
-    for (int t = 0; t < threads * split; ++t) {
-      starts[t] = {{t % threads, 0, 0}, {i % grid_x, i / grid_x, t / threads}, &blocks[t / threads], &kernel};
-      if (pthread_create(&ids[t], nullptr, run_thread, &starts[t])) abort();
+    Group cluster = {};
+    for (int z = 0; z < split; ++z) {
+      initialize(blocks[z], threads, bytes, {i % grid_x, i / grid_x, z});
+      blocks[z].first = blocks.data(), blocks[z].cluster = &cluster;
     }
-    for (pthread_t id : ids) pthread_join(id, nullptr);
+    run_blocks(blocks, kernel);
   }
 }
 

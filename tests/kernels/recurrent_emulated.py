@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from emulated_kernels import ROOT, write_config, write_kernels
+from emulated_kernels import compile_command, write_config, write_kernels
 
 # Words of |kv|: 3 window pages of 40 words, 2 pages of 24, 6 states.
 PRELUDE = """
@@ -198,6 +198,39 @@ int main() {
   printf("scan: states of %d, heads of %d\\n", KEYS, HEAD_DIM);
 }
 """
+CHANNEL_CASES = [  # state_size, channels, log_rate, limits
+    (16, 40, 1, {}), (64, 24, 0, dict(min_step="0.4f", max_step="0.9f")), (10, 5, 1, {})]
+CHANNEL = """
+enum { XBC = WIDTH + 2 * KEYS };
+static std::vector<float> xbc = numbers(N * XBC), steps = numbers(N * WIDTH), rates = numbers(WIDTH * KEYS, 0.5), biases = numbers(WIDTH), skips = numbers(WIDTH);
+static void call(const std::vector<int> &batch, std::vector<float> &kv, std::vector<float> &y) {
+  launch((WIDTH + COLUMNS - 1) / COLUMNS, 2, 1, THREADS, SHARED_BYTES, [&] {
+    probe(xbc.data(), steps.data(), rates.data(), biases.data(), skips.data(), batch.data(), kv.data(), y.data(), N, 1, 1, WIDTH, 40, 24, STATE_WORDS, STATE_AT);
+  });
+}
+static void expect(const Run &run, std::vector<double> &state, double *y) {
+  for (int i = 0; i < run.tokens * WIDTH; i++) {
+    const int row = run.first + i / WIDTH, channel = i % WIDTH;
+    const float x = xbc[row * XBC + channel], *b = &xbc[row * XBC + WIDTH], *c = b + KEYS;
+    const double step = log1p(exp((double)steps[row * WIDTH + channel] + biases[channel])), dt = std::min(std::max(step, (double)config.min_step), (double)config.max_step);
+    double *s = &state[channel * KEYS], sum = (double)skips[channel] * x;
+    for (int r = 0; r < KEYS; r++) {
+      const double rate = rates[channel * KEYS + r];
+      s[r] = exp(dt * (config.log_rate ? -exp(rate) : rate)) * s[r] + dt * b[r] * x, sum += c[r] * s[r];
+    }
+    y[i] = sum;
+  }
+}
+int main() {
+  if (!config.log_rate)
+    for (float &rate : rates) rate = -fabsf(rate);
+  for (size_t i = 0; i < xbc.size(); i++)
+    if (i % XBC >= WIDTH) xbc[i] *= 0.25f;  // B and C, so that results stay small
+  steps[2] = 30;  // softplus is the number itself
+  check_all();
+  printf("scan of channels: states of %d, %d channels\\n", KEYS, WIDTH);
+}
+"""
 COLUMNS = """
 #include "packed_emulated.hpp"
 static float __int_as_float(int word) { return __uint_as_float(word); }
@@ -220,8 +253,8 @@ int main() {
 def run(compiler, path, kernel, program, sizes, fields={}):
     write_config(path, kernel, fields)
     (path / "test.cpp").write_text(program)
-    command = [compiler, "-std=c++20", "-O1", "-w", f"-I{ROOT}/tests/kernels", f"-I{path}", "-DNAME=probe", *(f"-D{name}={value}" for name, value in sizes.items())]
-    subprocess.run([*command, path / "test.cpp", "-o", path / "test", "-lpthread"], check=True)
+    command = [*compiler, f"-I{path}", "-DNAME=probe", *(f"-D{name}={value}" for name, value in sizes.items())]
+    subprocess.run([*command, path / "test.cpp", "-o", path / "test"], check=True)
     subprocess.run([path / "test"], check=True, timeout=120)
 
 
@@ -231,16 +264,20 @@ def main():
         sys.exit(77)
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder)
+        command = compile_command(compiler, path)
         write_kernels(path)
         for taps, groups, biased, silu, channels in CONVOLVE_CASES:
-            run(compiler, path, "recurrent", PRELUDE + CONVOLVE, dict(CONVOLVE=1, WIDTH=channels, OWN=(taps - 1) * channels), dict(taps=taps, groups=groups, biased=biased, silu=silu))
+            run(command, path, "recurrent", PRELUDE + CONVOLVE, dict(CONVOLVE=1, WIDTH=channels, OWN=(taps - 1) * channels), dict(taps=taps, groups=groups, biased=biased, silu=silu))
         for keys, values, key_heads, value_heads, tiled, log_rate in DELTA_CASES:
             sizes = dict(DELTA=1, KEY_HEADS=key_heads, VALUE_HEADS=value_heads, VALUE_DIM=values, WIDTH=value_heads * values, OWN=value_heads * keys * values)
-            run(compiler, path, "recurrent", PRELUDE + DELTA, sizes, dict(key_dim=keys, log_rate=log_rate, tiled=tiled, scale="0.25f"))
+            run(command, path, "recurrent", PRELUDE + DELTA, sizes, dict(key_dim=keys, log_rate=log_rate, tiled=tiled, scale="0.25f"))
         for size, head_dim, groups, heads, log_rate, limits in SCAN_CASES:
             sizes = dict(SCAN=1, GROUPS=groups, HEADS=heads, HEAD_DIM=head_dim, WIDTH=heads * head_dim, OWN=heads * size * head_dim)
-            run(compiler, path, "recurrent", PRELUDE + SCAN, sizes, dict(key_dim=size, log_rate=log_rate, **limits))
-        run(compiler, path, "rows", COLUMNS, dict(HEAD_COLUMNS=1))
+            run(command, path, "recurrent", PRELUDE + SCAN, sizes, dict(key_dim=size, log_rate=log_rate, **limits))
+        for size, channels, log_rate, limits in CHANNEL_CASES:
+            run(command, path, "recurrent", PRELUDE + CHANNEL, dict(SCAN=1, WIDTH=channels, OWN=channels * size), dict(
+                key_dim=size, log_rate=log_rate, **limits, state_rates=1))
+        run(command, path, "rows", COLUMNS, dict(HEAD_COLUMNS=1))
 
 
 if __name__ == "__main__":

@@ -181,8 +181,24 @@ static void gemma4_is_refused_by_field(void) {
                 "field 'vocab_size_per_layer_input' is less than the vocabulary size");
 }
 
+static void gemma3n_is_refused_by_field(void) {
+  check_refused("gemma3n", "\"altup_num_inputs\":3", MLX_INVALID_INPUT, "field 'altup_num_inputs'");
+  check_refused("gemma3n", "\"altup_active_idx\":1", MLX_INVALID_INPUT, "field 'altup_active_idx'");
+  check_refused("gemma3n", "\"activation_sparsity_pattern\":[0.5,0,0,0]", MLX_INVALID_INPUT,
+                "field 'activation_sparsity_pattern' must have one number for each of the 5 layers");
+  check_refused("gemma3n", "\"activation_sparsity_pattern\":[1.5,0,0,0,0]", MLX_INVALID_INPUT,
+                "field 'activation_sparsity_pattern' has 1.5, which is out of range");
+  check_refused("gemma3n", "\"intermediate_size\":[48,48,48,48,40]", MLX_UNSUPPORTED,
+                "field 'intermediate_size' must have the same width");
+  check_refused("gemma3n", "\"num_kv_shared_layers\":4", MLX_INVALID_INPUT,
+                "field 'num_kv_shared_layers' leaves layer 1 without keys to share");
+}
+
 TEST(unsupported_config_values_are_refused_by_field) {
   gemma4_is_refused_by_field();
+  gemma3n_is_refused_by_field();
+  check_refused("muse_glimmer", "\"layer_rope_theta\":[0,10000,20000]", MLX_UNSUPPORTED,
+                "field 'layer_rope_theta' has 10000 and 20000; only one base besides 0 is supported");
   check_refused("mistral4", "\"qk_nope_head_dim\":65528", MLX_UNSUPPORTED,
                 "means 26214 dimensions; at most 1024 are supported");
   check_refused("granitemoe", "\"logits_scaling\":0", MLX_INVALID_INPUT,
@@ -272,6 +288,9 @@ TEST(unsupported_config_values_are_refused_by_field) {
                 "field 'num_experts_per_tok' must be from 1 to the number of experts, 6");
   check_refused("bamba", "\"attn_layer_indices\":[3]", MLX_INVALID_INPUT,
                 "field 'attn_layer_indices' has a layer that the model does not have");
+  check_refused("jamba", "\"attn_layer_offset\":4", MLX_INVALID_INPUT,
+                "field 'attn_layer_offset' is 4, but must be less than attn_layer_period, 4");
+  check_refused("jamba", "\"mamba_dt_rank\":4", MLX_INVALID_INPUT, "has shape [40, 64]; expected [36, 64]");
   check_refused("mamba2", "\"num_heads\":4", MLX_INVALID_INPUT,
                 "field 'head_dim' is wrong: 4 heads cannot have 64 numbers together");
   check_refused("nemotron_h", "\"layers_block_type\":[\"mamba\",\"conv\"]", MLX_UNSUPPORTED,

@@ -56,8 +56,9 @@ static void check_field(const char *name, const char *field, uint32_t value, con
 }
 
 TEST(a_file_without_changes_opens) {
-  static const char *const names[] = {"falcon_h1",  "granitemoehybrid", "lfm2",    "mamba2",
-                                      "nemotron_h", "nemotron_h_moe",   "qwen3_5", "qwen3_next"};
+  static const char *const names[] = {
+      "falcon_h1",      "granitemoehybrid", "lfm2",       "mamba2", "nemotron_h",
+      "nemotron_h_moe", "qwen3_5",          "qwen3_next", "mamba",  "jamba"};
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i)
     CHECK_OK(open_changed(names[i], &(change_t){.element = -1}));
 }
@@ -70,6 +71,9 @@ TEST(a_size_that_does_not_match_the_tensors_is_refused_by_name) {
   check_field("mamba2", "mamba2.ssm.inner_size", 63,
               "field 'mamba2.ssm.inner_size' is wrong: 8 heads cannot have 63 numbers together");
   check_field("mamba2", "mamba2.ssm.conv_kernel", 3, "tensor 'blk.0.ssm_conv1d.weight' has shape");
+  check_field("mamba", "mamba.ssm.state_size", 8, "tensor 'blk.0.ssm_x.weight' has shape");
+  check_field("mamba", "mamba.ssm.time_step_rank", 3, "tensor 'blk.0.ssm_x.weight' has shape");
+  check_field("jamba", "jamba.ssm.inner_size", 32, "tensor 'blk.0.ssm_in.weight' has shape");
   check_field("granitemoehybrid", "granitehybrid.ssm.time_step_rank", 16, "tensor 'blk.0.ssm_in.weight' has");
   check_field("nemotron_h", "nemotron_h.ssm.state_size", 24, "tensor 'blk.0.ssm_in.weight' has shape");
   check_field("nemotron_h_moe", "nemotron_h_moe.moe_latent_size", 32,
@@ -86,6 +90,8 @@ TEST(a_missing_tensor_is_named) {
       {"granitemoehybrid", "blk.2.ssm_conv1d.weight", "tensor 'blk.2.ssm_conv1d.weight' is missing"},
       {"mamba2", "blk.1.ssm_conv1d.weight", "tensor 'blk.1.ssm_conv1d.weight' is missing"},
       {"mamba2", "blk.1.ssm_conv1d.bias", "tensor 'blk.1.ssm_conv1d.bias' is missing"},
+      {"mamba", "blk.1.ssm_conv1d.weight", "tensor 'blk.1.ssm_conv1d.weight' is missing"},
+      {"jamba", "blk.0.ssm_b_norm.weight", "tensor 'blk.0.ssm_b_norm.weight' is missing"},
       {"nemotron_h", "blk.0.ssm_conv1d.weight", "tensor 'blk.0.ssm_conv1d.weight' is missing"},
       {"nemotron_h_moe", "blk.1.exp_probs_b.bias", "tensor 'blk.1.exp_probs_b.bias' is missing"},
       {"qwen3_5", "blk.0.ssm_conv1d.weight", "tensor 'blk.0.ssm_conv1d.weight' is missing"},

@@ -1,6 +1,6 @@
 // Multimodal Hugging Face directories open as their text model. arch_test.c compares the tokens of the
-// fixtures gemma3-mm, gemma4-mm, qwen2_5_vl, qwen3_vl, qwen3_5-mm, qwen3_5_moe-mm, mistral3, llava and
-// smolvlm with Hugging Face.
+// fixtures gemma3-mm, gemma4-mm, qwen2_5_vl, qwen3_vl, qwen3_5-mm, qwen3_5_moe-mm, mistral3, llava,
+// muse_glimmer-mm and smolvlm with Hugging Face.
 #include <unistd.h>
 
 #include "base/json.h"
@@ -26,7 +26,7 @@ TEST(missing_fields_of_text_config_have_the_defaults_of_transformers) {
   mlx_json_t golden = read_json(GOLDENS "text_defaults.json"), ours;
   yyjson_val *types = mlx_json_find(golden.root, "types"), *type, *fields, *key, *value;
   size_t i, j, count, field_count;
-  CHECK_INT(yyjson_obj_size(types), 11);
+  CHECK_INT(yyjson_obj_size(types), 13);
   yyjson_obj_foreach(types, i, count, type, fields) {
     const char *name = yyjson_get_str(type), *text = mlx_hf_text_defaults(name);
     CHECK(text);
@@ -74,9 +74,9 @@ static mlx_status_t open_fixture(const char *name, mlx_model_t **out_model) {
 
 TEST(vision_tensors_are_skipped_and_listed) {
   static const char *const names[] = {"gemma3-mm", "qwen2_5_vl", "qwen3_vl", "qwen3_5-mm", "qwen3_5_moe-mm",
-                                      "mistral3",  "llava",      "smolvlm",  "gemma4-mm"};
+                                      "mistral3",  "llava",      "smolvlm",  "gemma4-mm",  "muse_glimmer-mm"};
   static const char *const archs[] = {"gemma3_text", "qwen2", "qwen3", "qwen3_5_text", "qwen3_5_moe_text",
-                                      "mistral",     "llama", "llama", "gemma4_text"};
+                                      "mistral",     "llama", "llama", "gemma4_text",  "muse_glimmer_text"};
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     mlx_model_t *model;
     size_t skipped = 0;

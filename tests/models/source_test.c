@@ -160,7 +160,8 @@ TEST(wrong_types_name_the_field) {
   CHECK(!found && integer == 5);
   CHECK_ERROR(mlx_source_field_error(source, "a.b", ".c", MLX_UNSUPPORTED, "is %d", 3), MLX_UNSUPPORTED,
               "config.json: field 'a.b' is 3");
-  CHECK_ERROR(mlx_source_tokenizer_json(source, &json, &length), MLX_NOT_FOUND, "has no tokenizer.json");
+  CHECK_ERROR(mlx_source_tokenizer_json(source, &json, &length), MLX_NOT_FOUND,
+              "has neither tokenizer.json nor vocab.txt");
   mlx_source_close(source);
   end();
 }

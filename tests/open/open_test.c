@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "open/locate.h"
 #include "runtime/mlxcel.h"
 #include "tests/support/check.h"
 #include "tests/support/command.h"
@@ -127,6 +128,16 @@ TEST(an_unknown_name_is_an_error_with_a_hint) {
   CHECK_ERROR(mlx_open("/nowhere/model.gguf", &options, &engine), MLX_NOT_FOUND, "/nowhere/model.gguf");
 }
 
+TEST(a_name_is_checked_without_a_network) {
+  CHECK_OK(mlx_locate_check(TINY));
+  CHECK_OK(mlx_locate_check("hf:ORG/NAME"));  // may be pulled
+  CHECK_OK(mlx_locate_check("smollm2:135m"));
+  CHECK_OK(mlx_locate_check("oci://127.0.0.1:9/name:tag"));
+  CHECK_ERROR(mlx_locate_check("no-such-model"), MLX_NOT_FOUND, "no model 'no-such-model'");
+  CHECK_ERROR(mlx_locate_check("/nowhere/model.gguf"), MLX_NOT_FOUND, "/nowhere/model.gguf");
+  CHECK_ERROR(mlx_locate_check("http://127.0.0.1:9/model.mlxb"), MLX_USAGE, "only GGUF files");
+}
+
 // Cancels at the first text that contains |word|.
 typedef struct watcher {
   mlx_cancel_t *cancel;
@@ -171,4 +182,5 @@ TEST(progress_is_reported_and_opening_can_be_cancelled) {
 TEST_MAIN(CASE(a_gguf_file_and_a_directory_are_opened_by_one_call),
           CASE(the_engine_keeps_the_tokens_of_the_prompt), CASE(options_reach_the_compiler),
           CASE(a_bundle_is_opened_by_the_same_call), CASE(an_unknown_name_is_an_error_with_a_hint),
+          CASE(a_name_is_checked_without_a_network),
           CASE(progress_is_reported_and_opening_can_be_cancelled))

@@ -21,7 +21,8 @@ LEFT_OUT = {"architectures", "bos_token_id", "dtype", "eos_token_id", "initializ
 UNKNOWN = object()
 
 
-TEXT_TYPES = ["gemma3_text", "gemma4_text", "gemma4_unified_text", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_5_text", "qwen3_5_moe_text", "llama", "mistral", "qwen2"]
+TEXT_TYPES = ["gemma3_text", "gemma4_text", "gemma4_unified_text", "gemma3n_text", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_5_text", "qwen3_5_moe_text",
+              "muse_glimmer_text", "llama", "mistral", "qwen2"]
 
 
 def write_text_defaults():

@@ -20,6 +20,9 @@ import numpy as np
 import torch
 import transformers
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import text_classes  # noqa: E402,F401
+
 PAIRS = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "gguf"
 A = gguf.MODEL_ARCH
 USUAL = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=24,
@@ -86,11 +89,15 @@ MODELS = {
     "gemma4-experts": ("gemma4_text", dict(GEMMA4, layer_types=["sliding_attention", "full_attention"], attention_k_eq_v=True,
                                            num_global_key_value_heads=1, enable_moe_block=True, num_experts=4, top_k_experts=2,
                                            moe_intermediate_size=8)),
+    "gemma3n": ("gemma3n_text", dict(
+        head_dim=8, sliding_window=12, num_hidden_layers=4, layer_types=2 * ["sliding_attention", "full_attention"], num_kv_shared_layers=2,
+        hidden_size_per_layer_input=8, vocab_size_per_layer_input=24, activation_sparsity_pattern=[0.95, 0.0, 0.5, 0.0], laurel_rank=8)),
     "phi": ("phi", dict(num_key_value_heads=4, intermediate_size=64, rope_parameters=dict(TEN_THOUSAND, partial_rotary_factor=0.5))),
     "phi3": ("phi3", dict(sliding_window=12, original_max_position_embeddings=128, rope_parameters=rope(
         "longrope", partial_rotary_factor=1.0, original_max_position_embeddings=128, **LONGROPE))),
     "phi3-partial": ("phi3", dict(hidden_size=32, original_max_position_embeddings=128, tie_word_embeddings=True, rope_parameters=rope(
         "longrope", partial_rotary_factor=0.5, original_max_position_embeddings=128, **LONGROPE))),
+    "phimoe": ("phimoe", dict(num_local_experts=4, num_experts_per_tok=2, attention_bias=True, lm_head_bias=True, rope_parameters=TEN_THOUSAND)),
     "starcoder2": ("starcoder2", dict(use_bias=True, sliding_window=None, rope_parameters=rope("default"))),
     "stablelm": ("stablelm", dict(use_qkv_bias=True, rope_parameters=dict(TEN_THOUSAND, partial_rotary_factor=0.5))),
     "stablelm-parallel": ("stablelm", dict(use_parallel_residual=True, qk_layernorm=True,
@@ -113,6 +120,8 @@ MODELS = {
     "afmoe": ("afmoe", dict(num_hidden_layers=4, head_dim=8, sliding_window=12, num_dense_layers=1, num_experts=4, num_experts_per_tok=2,
                             moe_intermediate_size=8, num_shared_experts=2, route_scale=1.5, mup_enabled=True)),
     "nemotron": ("nemotron", dict(head_dim=8, hidden_size=32, attention_bias=True, mlp_bias=True)),
+    "muse_glimmer": ("muse_glimmer_text", dict(num_hidden_layers=4, head_dim=8, sliding_window=12, qk_scale_factor=1.5, output_multiplier=0.25,
+                                               final_logit_softcapping=9.0, rope_parameters=rope("default"))),
     "bitnet": ("bitnet", dict(attention_bias=True, tie_word_embeddings=True, hidden_act="silu")),
 }
 LATENT = dict(num_key_value_heads=4, q_lora_rank=12, kv_lora_rank=10, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=8)
@@ -137,11 +146,11 @@ ARCHS = {"llama": A.LLAMA, "mistral": A.LLAMA, "mixtral": A.LLAMA, "ministral3":
          "smollm3": A.SMOLLM3, "olmo": A.OLMO, "olmo2": A.OLMO2, "olmo3": A.OLMO2, "olmoe": A.OLMOE, "qwen2": A.QWEN2,
          "qwen2_moe": A.QWEN2MOE, "qwen3": A.QWEN3, "qwen3_moe": A.QWEN3MOE, "seed_oss": A.SEED_OSS, "ernie4_5": A.ERNIE4_5,
          "exaone4": A.EXAONE4, "glm4": A.GLM4, "hunyuan_v1_dense": A.HUNYUAN_DENSE, "cohere": A.COMMAND_R, "cohere2": A.COHERE2,
-         "gemma": A.GEMMA, "gemma2": A.GEMMA2, "gemma3_text": A.GEMMA3, "gemma4_text": A.GEMMA4, "phi": A.PHI2, "phi3": A.PHI3, "starcoder2": A.STARCODER2,
+         "gemma": A.GEMMA, "gemma2": A.GEMMA2, "gemma3_text": A.GEMMA3, "gemma4_text": A.GEMMA4, "gemma3n_text": A.GEMMA3N, "phi": A.PHI2, "phi3": A.PHI3, "phimoe": A.PHIMOE, "starcoder2": A.STARCODER2,
          "stablelm": A.STABLELM, "gpt_neox": A.GPTNEOX, "gpt2": A.GPT2, "glm4_moe": A.GLM4_MOE, "dots1": A.DOTS1, "exaone_moe": A.EXAONE_MOE,
          "ernie4_5_moe": A.ERNIE4_5_MOE, "hunyuan_v1_moe": A.HUNYUAN_MOE, "minimax_m2": A.MINIMAXM2, "afmoe": A.AFMOE, "nemotron": A.NEMOTRON,
-         "bitnet": A.BITNET, "deepseek_v2": A.DEEPSEEK2, "deepseek_v3": A.DEEPSEEK2, "glm4_moe_lite": A.DEEPSEEK2}
-LIKE_LLAMA = {"llama", "mistral", "mixtral", "ministral3", "arcee", "granite", "smollm3"}  # the converter's class and those derived from it
+         "bitnet": A.BITNET, "muse_glimmer_text": A.MUSE_GLIMMER, "deepseek_v2": A.DEEPSEEK2, "deepseek_v3": A.DEEPSEEK2, "glm4_moe_lite": A.DEEPSEEK2}
+LIKE_LLAMA = {"llama", "mistral", "mixtral", "ministral3", "arcee", "granite", "smollm3", "muse_glimmer_text"}  # the converter's class and those derived from it
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -288,6 +297,18 @@ def gemma3(w, h):
     w.add_sliding_window(h["sliding_window"])
 
 
+def gemma3n(w, h):
+    usual(w, h)
+    w.add_sliding_window(h["sliding_window"])
+    w.add_sliding_window_pattern([kind == "sliding_attention" for kind in h["layer_types"]])
+    w.add_shared_kv_layers(h["num_kv_shared_layers"])
+    w.add_altup_active_idx(h["altup_active_idx"])
+    w.add_altup_num_inputs(h["altup_num_inputs"])
+    w.add_embedding_length_per_layer_input(h["hidden_size_per_layer_input"])
+    quantile = torch.distributions.normal.Normal(0, 1).icdf
+    w.add_activation_sparsity_scale([quantile(torch.tensor(s, dtype=torch.float32)).item() for s in h["activation_sparsity_pattern"]])
+
+
 def gemma4(w, h):
     full, windowed = h["per_layer_config"][max(h["per_layer_config"])], [kind == "sliding_attention" for kind in h["layer_types"]]
     heads, shared = full.get("num_key_value_heads"), h["num_kv_shared_layers"]
@@ -331,6 +352,19 @@ def phi3(w, h):
     w.add_rope_freq_base(r["rope_theta"])
     w.add_sliding_window(h.get("sliding_window") or 0)
     w.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(h["max_position_embeddings"] / original) / math.log(original)))
+
+
+def phimoe(w, h):
+    sizes(w, h)
+    w.add_rope_scaling_orig_ctx_len(h["max_position_embeddings"])
+    w.add_feed_forward_length(h["intermediate_size"])
+    w.add_head_count_kv(h["num_key_value_heads"])
+    w.add_layer_norm_rms_eps(h["rms_norm_eps"])
+    w.add_rope_dimension_count(head_dim(h))
+    w.add_rope_freq_base(h["rope_parameters"]["rope_theta"])
+    w.add_sliding_window(h.get("sliding_window") or 0)
+    w.add_expert_used_count(h["num_experts_per_tok"])
+    w.add_expert_count(h["num_local_experts"])
 
 
 def stablelm(w, h):
@@ -435,6 +469,14 @@ def nemotron(w, h):
     w.add_rope_scaling_type(gguf.RopeScalingType.NONE)
 
 
+def muse_glimmer(w, h):
+    usual(w, h)
+    w.add_final_logit_softcapping(h["final_logit_softcapping"])
+    w.add_logit_scale(h["output_multiplier"])
+    w.add_sliding_window(h["sliding_window"])
+    w.add_sliding_window_pattern([t == "sliding_attention" for t in h["layer_types"]])
+
+
 def bitnet(w, h):
     usual(w, h)
     w.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
@@ -485,9 +527,9 @@ def split_latent(h, tensors):
 
 
 FIELDS = {"deepseek_v2": deepseek2, "deepseek_v3": deepseek2, "glm4_moe_lite": deepseek2, "glm4_moe": glm4_moe, "dots1": dots1, "exaone_moe": exaone_moe, "ernie4_5_moe": ernie4_5_moe, "hunyuan_v1_moe": hunyuan_moe,
-          "minimax_m2": minimax_m2, "afmoe": afmoe, "nemotron": nemotron, "bitnet": bitnet, "apertus": like_llama, "mistral": mistral, "ministral3": ministral3, "granite": granite, "olmo": olmo, "olmo3": windows, "exaone4": windows,
+          "minimax_m2": minimax_m2, "afmoe": afmoe, "nemotron": nemotron, "bitnet": bitnet, "muse_glimmer_text": muse_glimmer, "apertus": like_llama, "mistral": mistral, "ministral3": ministral3, "granite": granite, "olmo": olmo, "olmo3": windows, "exaone4": windows,
           "qwen2_moe": experts, "qwen3_moe": experts, "glm4": glm4, "hunyuan_v1_dense": hunyuan, "cohere": cohere, "cohere2": cohere2,
-          "gemma": gemma, "gemma2": gemma2, "gemma3_text": gemma3, "gemma4_text": gemma4, "phi": phi, "phi3": phi3, "stablelm": stablelm, "gpt_neox": gpt_neox,
+          "gemma": gemma, "gemma2": gemma2, "gemma3_text": gemma3, "gemma4_text": gemma4, "gemma3n_text": gemma3n, "phi": phi, "phi3": phi3, "phimoe": phimoe, "stablelm": stablelm, "gpt_neox": gpt_neox,
           "gpt2": gpt2}
 
 
@@ -506,6 +548,8 @@ def converted(kind, h, name, x):
             x = interleave(x, h["num_key_value_heads"])
     if (kind in ("gemma", "gemma2", "gemma3_text") or kind == "nemotron") and name.endswith("norm.weight"):
         x = x + np.float32(1)
+    if kind == "muse_glimmer_text" and name.endswith("layernorm.weight"):
+        x = x + np.float32(1)
     if kind == "gpt2" and re.search(r"\.(c_attn|c_proj|c_fc)\.weight$", name):
         x = x.T
     if kind == "gpt_neox" and ".query_key_value." in name:  # head by head: q, k, v
@@ -518,7 +562,7 @@ def converted(kind, h, name, x):
 
 
 STACKS = (r"(.*\.block_sparse_moe\.experts)\.(\d+)\.(w[123]\.weight)$", r"(.*\.mlp\.experts)\.(\d+)\.(\w+_proj\.weight)$",
-          r"(.*\.[qk]_layernorm)\.norms\.(\d+)\.(weight)$")
+          r"(.*\.[qk]_layernorm)\.norms\.(\d+)\.(weight)$", r"(model\.altup_\w*projections)\.(\d+)\.(weight)$")
 
 
 def stacked(tensors):
@@ -551,7 +595,7 @@ def renamed(name):
     """Names that the converter changes before it looks them up."""
     name = re.sub(r"\.expert_bias$", ".expert_bias.bias", name)
     name = name.replace(".attn_sub_norm.", ".inner_attn_ln.").replace(".ffn_sub_norm.", ".ffn_layernorm.")  # as the first BitNet files
-    name = re.sub(r"(\.experts\.(gate_up|down)_proj|\.layer_scalar)$", r"\1.weight", name)
+    name = re.sub(r"(\.experts\.(gate_up|down)_proj|\.layer_scalar|\.correct_output_scale)$", r"\1.weight", name)
     return name.replace(".e_score_correction_bias", ".e_score_correction.bias")
 
 
@@ -574,6 +618,10 @@ def extra(kind, h):
         dim = h["per_layer_config"][max(h["per_layer_config"])]["head_dim"]
         rotated = int(dim * r["full_attention"]["partial_rotary_factor"] / 2)
         yield "rope_freqs.weight", np.array([1.0] * rotated + [1e30] * (dim // 2 - rotated), np.float32)
+    if kind == "muse_glimmer_text":
+        for i in range(h["num_hidden_layers"]):
+            yield f"blk.{i}.attn_q_norm.weight", np.full(h["head_dim"], h["qk_scale_factor"], np.float32)
+            yield f"blk.{i}.attn_k_norm.weight", np.ones(h["head_dim"], np.float32)
     if kind == "phi3":
         yield "rope_factors_long.weight", np.array(r["long_factor"], np.float32)
         yield "rope_factors_short.weight", np.array(r["short_factor"], np.float32)

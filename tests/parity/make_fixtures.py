@@ -19,6 +19,7 @@ import torch
 import transformers
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import text_classes  # noqa: E402,F401
 from numpy_models import STEPS, TESTS, USUAL, VOCAB, is_good, make_prompts  # noqa: E402
 
 
@@ -70,6 +71,15 @@ FIXTURES = {
     "gemma4-experts": ("gemma4_text", dict(GEMMA4, num_hidden_layers=3, layer_types=2 * ["sliding_attention"] + ["full_attention"],
                                            attention_k_eq_v=True, num_global_key_value_heads=1, enable_moe_block=True, num_experts=6,
                                            top_k_experts=2, moe_intermediate_size=16, tie_word_embeddings=False)),
+    # Tokens past the table of per-layer embeddings have its first row.
+    "gemma3n": ("gemma3n_text", dict(
+        head_dim=16, sliding_window=12, num_hidden_layers=5, layer_types=["sliding_attention", "full_attention"] + 2 * ["sliding_attention"] + [
+            "full_attention"], num_kv_shared_layers=2, hidden_size_per_layer_input=8, vocab_size_per_layer_input=VOCAB - 200,
+        activation_sparsity_pattern=[0.7, 0.0, 0.5, 0.0, 0.3], laurel_rank=8, attention_bias=True, final_logit_softcapping=9.0,
+        tie_word_embeddings=True)),
+    "gemma3n-plain": ("gemma3n_text", dict(head_dim=16, sliding_window=12, num_hidden_layers=2, num_kv_shared_layers=0, laurel_rank=8,
+                                           hidden_size_per_layer_input=8, vocab_size_per_layer_input=VOCAB, altup_correct_scale=False,
+                                           tie_word_embeddings=False)),
     "olmo2": ("olmo2", dict(head_dim=16, attention_bias=True)),
     "phi3-long": ("phi3", dict(sliding_window=12, original_max_position_embeddings=4, hidden_size=64, intermediate_size=32,
                                tie_word_embeddings=True, rope_parameters=rope(
@@ -144,6 +154,13 @@ FIXTURES = {
         num_experts_per_tok=0, shared_intermediate_size=48, position_embedding_type="rope", tie_word_embeddings=True)),
     "bamba": ("bamba", dict(MAMBA, num_hidden_layers=3, head_dim=16, attn_layer_indices=[1], mamba_n_heads=8, mamba_n_groups=4, mamba_d_state=16,
                             mamba_proj_bias=True, attention_bias=True, mlp_bias=True)),
+    "mamba": ("mamba", dict(state_size=16, expand=2, conv_kernel=4, use_bias=True, time_step_rank=8, tie_word_embeddings=False)),
+    "mamba-plain": ("mamba", dict(state_size=10, expand=2, conv_kernel=3, use_conv_bias=False, tie_word_embeddings=True)),
+    "jamba": ("jamba", dict(
+        num_hidden_layers=4, attn_layer_period=4, attn_layer_offset=1, expert_layer_period=2, expert_layer_offset=1, num_experts=6,
+        num_experts_per_tok=2, mamba_d_state=16, mamba_d_conv=4, mamba_dt_rank=8, mamba_proj_bias=True, intermediate_size=24)),
+    "jamba-dense": ("jamba", dict(num_hidden_layers=2, attn_layer_period=2, attn_layer_offset=1, num_experts=1, num_experts_per_tok=1,
+                                  mamba_d_state=12, tie_word_embeddings=True)),
     "mamba2": ("mamba2", dict(num_heads=8, head_dim=8, n_groups=2, state_size=16, expand=2, conv_kernel=4, use_bias=True, chunk_size=16,
                               time_step_limit=[0.3, 1.5])),
     "nemotron_h": ("nemotron_h", dict(
@@ -220,6 +237,10 @@ FIXTURES = {
         num_hidden_layers=3, sliding_window=12, layer_types=["full_attention", "sliding_attention", "sliding_attention"],
         layer_rope_theta=[0, 10000.0, 10000.0], embedding_multiplier=6.0, attention_multiplier=0.25, residual_multiplier=0.4, logits_scaling=3.0,
         attention_bias=True, mlp_bias=True, tie_word_embeddings=False)),
+    "muse_glimmer": ("muse_glimmer_text", dict(
+        num_hidden_layers=3, head_dim=16, sliding_window=12, layer_types=["full_attention", "sliding_attention", "full_attention"],
+        layer_rope_theta=[0, 10000.0, 10000.0], attention_bias=True, qk_scale_factor=1.5, output_multiplier=0.5, final_logit_softcapping=9.0,
+        post_norm_eps=1e-3)),
     "bitnet": ("bitnet", dict(attention_bias=True, tie_word_embeddings=True)),
     "cohere2_moe": ("cohere2_moe", dict(
         num_hidden_layers=3, head_dim=16, sliding_window=12, layer_types=["full_attention", "sliding_attention", "full_attention"],
@@ -263,8 +284,12 @@ FIXTURES = {
         topk_group=2, routed_scaling_factor=1.7, norm_topk_prob=True, attention_bias=True, rope_parameters=rope(
             "yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0,
             llama_4_scaling_beta=0.3, partial_rotary_factor=0.4))),
+    # Scores near the best one count, so that the softmax is over one to six experts.
     "phimoe": ("phimoe", dict(num_local_experts=6, num_experts_per_tok=2, intermediate_size=24, sliding_window=12, attention_bias=True,
-                              lm_head_bias=True)),
+                              lm_head_bias=True, router_jitter_noise=0.3)),
+    "phimoe-short": ("phimoe", dict(num_local_experts=6, num_experts_per_tok=2, intermediate_size=24, rope_parameters=rope(
+        "longrope", short_factor=[1.0, 1.1, 1.2, 1.3], long_factor=[1.0, 1.5, 3.0, 8.0], short_mscale=1.2, long_mscale=1.4,
+        original_max_position_embeddings=256))),
 }
 
 
@@ -307,6 +332,11 @@ MULTIMODAL = {
         shared_expert_intermediate_size=8, tie_word_embeddings=False, rope_parameters=rope(
             "default", partial_rotary_factor=0.25, mrope_section=[1, 1, 0], mrope_interleaved=True)),
         dict(QWEN_EYES, hidden_size=8, intermediate_size=8, num_position_embeddings=4), {}, "fused"),
+    "muse_glimmer-mm": ("muse_glimmer", dict(model_type="muse_glimmer_text", num_hidden_layers=5, head_dim=16, sliding_window=12,
+                                             rope_parameters=rope("default"), final_logit_softcapping=9.0, qk_scale_factor=1.5),
+                        dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, patch_size=4, pos_emb_height=2,
+                             pos_emb_width=2, merge_size=1), dict(out_hidden_size=8, projector_hidden_size=8, image_token_id=400,
+                                                                  video_token_id=401), "new"),
     "mistral3": ("mistral3", dict(model_type="mistral", head_dim=16, sliding_window=None, tie_word_embeddings=False), PIXTRAL,
                  dict(tie_word_embeddings=False, spatial_merge_size=1), "llava"),
     "llava": ("llava", dict(model_type="llama", tie_word_embeddings=True), dict(

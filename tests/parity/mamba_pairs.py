@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Makes the pairs of tests/runtime/recurrent_test.c with Mamba 2: a random model as a Hugging Face directory and as a GGUF file.
+"""Makes the pairs of tests/runtime/recurrent_test.c with Mamba 1 or 2: a random model as a Hugging Face directory and as a GGUF file.
 
   mamba_pairs.py [NAME...]   writes tests/fixtures/hybrid/NAME/ and NAME.gguf; all of them without a NAME.
                              Needs torch, transformers and gguf.
 
 Hugging Face's class writes the directory, the gguf package the file. Fields, names, row orders and changed values follow llama.cpp's converter of 2026
-(conversion/mamba.py, falcon_h1.py, granite.py, nemotron.py). The script uses nothing of models/*.c. The tokenizer is that of
+(conversion/mamba.py, jamba.py, falcon_h1.py, granite.py, nemotron.py). The script uses nothing of models/*.c. The tokenizer is that of
 tests/fixtures/tiny-llama.gguf. tests/parity/make_fixtures.py checks the same networks, as directories, against Hugging Face.
 """
 import pathlib
+import re
 import shutil
 import sys
 
@@ -41,6 +42,9 @@ PAIRS = {
     "granitemoehybrid-dense": (A.GRANITE_HYBRID, "granitemoehybrid", dict(
         GRANITE, **SCAN, num_local_experts=0, num_experts_per_tok=0, intermediate_size=48, shared_intermediate_size=48)),
     "bamba": (A.GRANITE_HYBRID, "bamba", dict(SCAN, num_hidden_layers=3, head_dim=16, attn_layer_indices=[1])),
+    "mamba": (A.MAMBA, "mamba", dict(state_size=16, intermediate_size=64)),
+    "jamba": (A.JAMBA, "jamba", dict(num_hidden_layers=4, attn_layer_period=2, attn_layer_offset=1, expert_layer_period=4, expert_layer_offset=1,
+                                     num_experts=6, num_experts_per_tok=2, mamba_d_state=16, mamba_dt_rank=8, intermediate_size=24)),
     "mamba2": (A.MAMBA2, "mamba2", dict(num_heads=8, head_dim=8, n_groups=1, state_size=16)),
     "nemotron_h": (A.NEMOTRON_H, "nemotron_h", dict(
         num_hidden_layers=None, layers_block_type=["linear_attention", "mlp", "full_attention", "mlp"], head_dim=16, mamba_num_heads=6,
@@ -68,6 +72,26 @@ def mamba2_fields(w, h, heads, head_dim, groups, state_size, taps):
     scan_fields(w, heads, head_dim, groups, state_size, taps)
 
 
+def mamba1_fields(w, kind, h):
+    w.add_ssm_conv_kernel(h.get("conv_kernel") or h["mamba_d_conv"])
+    w.add_ssm_inner_size(2 * h["hidden_size"])
+    w.add_ssm_state_size(h.get("state_size") or h["mamba_d_state"])
+    w.add_ssm_time_step_rank(h.get("time_step_rank") or h["mamba_dt_rank"])
+    if kind == "mamba":
+        w.add_context_length(2**20)
+        w.add_feed_forward_length(0)
+        w.add_head_count(0)
+        w.add_ssm_dt_b_c_rms(False)
+        return
+    w.add_context_length(h["max_position_embeddings"])
+    w.add_feed_forward_length(h["intermediate_size"])
+    w.add_head_count(h["num_attention_heads"])
+    w.add_head_count_kv([h["num_key_value_heads"] if i % h["attn_layer_period"] == h["attn_layer_offset"] else 0
+                         for i in range(h["num_hidden_layers"])])
+    w.add_expert_count(h["num_experts"])
+    w.add_expert_used_count(h["num_experts_per_tok"])
+
+
 def scan_fields(w, heads, head_dim, groups, state_size, taps):
     w.add_ssm_conv_kernel(taps)
     w.add_ssm_inner_size(heads * head_dim)
@@ -92,6 +116,9 @@ def fields(w, kind, h):
     w.add_block_count(block_count(h))
     w.add_embedding_length(h["hidden_size"])
     w.add_layer_norm_rms_eps(h.get("layer_norm_epsilon") or h["rms_norm_eps"])
+    if kind in ("mamba", "jamba"):
+        mamba1_fields(w, kind, h)
+        return
     if kind == "mamba2":
         mamba2_fields(w, h, h["num_heads"], h["head_dim"], h["n_groups"], h["state_size"], h["conv_kernel"])
         return
@@ -164,8 +191,8 @@ def converted(kind, h, name, x):
     if ".conv1d.weight" in name:
         x = x.squeeze()
     elif name.endswith(".A_log"):
-        x = -np.exp(x).reshape(-1, 1)
-    elif name.endswith(".D"):
+        x = -np.exp(x) if kind in ("mamba", "jamba") else -np.exp(x).reshape(-1, 1)
+    elif name.endswith(".D") and kind not in ("mamba", "jamba"):
         x = x.reshape(-1, 1)
     elif name.endswith((".mamba.norm.weight", ".mixer.norm.weight")):
         x = x.reshape(groups, -1)
@@ -202,8 +229,8 @@ def named(names, h, name, x):
 def stack_experts(tensors):
     """One tensor for all experts of a layer, as in GGUF files."""
     experts = {}
-    for name in sorted(name for name in tensors if ".mixer.experts." in name):
-        block, _, rest = name.partition(".mixer.experts.")
+    for name in sorted(name for name in tensors if ".experts." in name):
+        block, _, rest = re.sub(r"\.(mixer|feed_forward)\.", ".", name).partition(".experts.")
         number, _, part = rest.partition(".")
         experts.setdefault(f"{block}.mlp.experts.{part}".replace("backbone", "model"), {})[int(number)] = tensors.pop(name)
     for name, of in experts.items():

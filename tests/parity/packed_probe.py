@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Tests kernels/cuda/packed.cu and attention_f32.cu on their own for accuracy (f32 rounding) and speed.
 
-  packed_probe.py [--compile [sm_80,...]] [--cache DIR] [--nvrtc LIBRARY] [--only linear,few,portable,gemv,embed,cut,attention,speed] [--small] [--m 512,...]
+  packed_probe.py [--compile [sm_80,...]] [--cache DIR] [--nvrtc LIBRARY] [--only linear,few,portable,gemv,embed,cut,attention,attend,speed] [--small] [--m 512,...]
                   [--formats q4_0,...] [--tile BM,BN,SPLIT,STAGES,WARPS]... [--attend QUERIES,STEP,SPLIT,STAGES,THREADS]...
                   [--stream GROUPS,WARPS,BLOCKS_A_MULTIPROCESSOR]... [--few GROUPS,SPLIT,TALL,ALONG,DEPTH]... [--shape llama-1b|qwen3-8b|...]
 
 Compiling (--compile does only that) needs NVRTC and gcc; running needs a GPU and torch. Each kernel is compared with a float64 product of the
 dequantized weights, next to torch's f32 product (TF32 off). "off" is the norm of the difference divided by the norm of the result. --small
-omits the large shapes, for compute-sanitizer. --tile times the products of the shape (default: llama-1b) with another tile than the compiler chooses,
+omits the large shapes, for compute-sanitizer. "attend" is the speed of attention, "speed" that of all. --tile times the products of the shape (default: llama-1b) with another tile than the compiler chooses,
 --attend the attention with heads of 64, --stream the streaming product, --few the product of 9 to 16 tokens with 16-bit weights.
 """
 import argparse
@@ -60,10 +60,10 @@ class Few(ctypes.Structure):
 
 
 class AttendTile(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int64) for name in ("queries", "step", "split", "stages", "threads", "shared")]
+    _fields_ = [(name, ctypes.c_int64) for name in ("queries", "step", "split", "stages", "threads", "shared")] + [("warpgroups", ctypes.c_bool)]
 
     def __str__(self):
-        return f"{self.queries} queries, {self.step} keys, split {self.split}, {self.stages} stages, {self.threads} threads"
+        return f"{self.queries} queries, {self.step} keys, split {self.split}, {self.stages} stages, {self.threads} threads{', warpgroups' * self.warpgroups}"
 
 
 def load_ops():
@@ -198,14 +198,14 @@ def tile_for(form, m, n, k, end, arch):
 PAGE = 16
 ATTENTION_CASES = [  # sequences, tokens, heads, KV heads, head_dim, positions before the first new token
     (1, 512, 32, 8, 64, 0), (1, 512, 32, 8, 64, 3584), (1, 1, 32, 8, 64, 4095), (8, 1, 32, 8, 64, 190), (64, 1, 32, 8, 64, 190), (2, 17, 9, 3, 48, 70), (1, 70, 4, 4, 128, 3), (1, 33, 2, 1, 256, 100),
-    (3, 5, 4, 2, 80, 0)]
+    (3, 5, 4, 2, 80, 0), (2, 300, 12, 4, 128, 1000), (1, 256, 8, 1, 96, 8000)]
 SMALL_ATTENTION = [(2, 17, 9, 3, 48, 70), (1, 3, 2, 1, 16, 200)]
 ATTENTION_SPEED = ATTENTION_CASES[:5] + [(256, 1, 32, 8, 64, 190), (8, 1, 32, 8, 64, 4095), (8, 1, 32, 8, 128, 190), (64, 1, 32, 8, 128, 190), (1, 512, 64, 8, 64, 0), (1, 512, 32, 8, 128, 0),
-                                         (1, 512, 8, 4, 256, 0)]
+                                         (1, 512, 8, 4, 256, 0), (1, 512, 32, 8, 128, 8192), (1, 512, 32, 8, 128, 32256), (1, 512, 64, 8, 64, 8192)]
 
 
 def attention_tiles(case):
-    """The launch that the compiler chooses, and others that must give the same bits: for long segments or short ones, with few tokens or many."""
+    """The launch that the compiler chooses, and others: for long segments or short ones, with few tokens or many."""
     tile = lambda is_long, tokens: OPS.mlx_attend_f32_tile(is_long, tokens, *case[2:5], 4, True, PROCESSORS)
     tokens = case[0] * case[1]
     long = case[1] >= 8 and tokens >= 64
@@ -221,9 +221,10 @@ def attention_pages(case):
 
 
 def attention_job(case, tile, arch):
-    head_dim = case[4]
+    """|arch|: of the launch; one with warpgroups needs sm_90a. On other GPUs its image has the other functions."""
+    head_dim, arch = case[4], "sm_90a" if tile.warpgroups and arch == "sm_90" else arch
     return ("attention_f32.cu", ("NAME=attend", "SINKS=0", f"SPLIT={tile.split}", f"head_dim={head_dim}", "kv=Dtype::F32", f"scale={head_dim ** -0.5!r}f", f"step={tile.step}",
-            f"queries={tile.queries}", f"stages={tile.stages}", f"threads={tile.threads}"), arch)
+            f"queries={tile.queries}", f"stages={tile.stages}", f"threads={tile.threads}", f"warpgroups={int(tile.warpgroups)}"), arch.removesuffix(" portable"))
 
 
 def append_job(case, arch):
@@ -233,8 +234,8 @@ def append_job(case, arch):
 HEADER_WORDS, TOKEN_COUNT, POOL_PAGES, SLOT_COUNT, SLOT_PAGES, AT_SLOTS, AT_POSITIONS, AT_PAGES = 64, 0, 3, 4, 5, 9, 10, 14  # kernels/step.h
 
 
-def attention_batch(case, counts, pages, tile):
-    """The arguments |batch| and |placed| (kernels/cuda/place.cu): one segment per sequence, padding after its tokens."""
+def attention_batch(case, counts, pages, tile, cut=0):
+    """The arguments |batch| and |placed| (kernels/cuda/place.cu): one segment per sequence, or two from token |cut| on, padding after its tokens."""
     rows, tokens, heads, kv_heads, _, before = case
     n = rows * tokens
     words = [0] * (HEADER_WORDS + 3 * n) + [page for row in pages for page in row]
@@ -247,8 +248,9 @@ def attention_batch(case, counts, pages, tile):
         if t % tokens >= counts[t // tokens]:
             placed += [-1, t, 0, 0, 0, 0, 0, 0]
     for r, count in enumerate(counts):
-        for tile_start in reversed(range(0, count * share, tile.queries)):
-            placed += [r, r * tokens, count, before, tile_start, 0, 0, 0]
+        for first, last in ((0, cut), (cut, count)) if cut else ((0, count),):
+            for tile_start in reversed(range(0, (last - first) * share, tile.queries)):
+                placed += [r, r * tokens + first, last - first, before + first, tile_start, 0, 0, 0]
     return words, placed
 
 
@@ -474,19 +476,23 @@ class Attention:
         rows, tokens, heads, kv_heads, hd, before = case
         m, pages = rows * tokens, attention_pages(case)
         normal = lambda *dims: torch.randn(*dims, device="cuda")
-        self.q, self.k, self.v = normal(m, heads * hd), normal(m, kv_heads * hd), normal(m, kv_heads * hd)
+        self.q, self.k, self.v = normal(m, heads * hd) * 32, normal(m, kv_heads * hd) / 32, normal(m, kv_heads * hd)
+        self.k *= normal(m, 1).exp2()                                # rows of other sizes
+        self.v *= (normal(m, 1) * 3).exp2()
         angle = normal(m, hd // 2) * 3
         self.cos, self.sin = angle.cos(), angle.sin()
         self.count = [max(1, tokens - 2 * r) for r in range(rows)]
         self.pages = (torch.randperm(rows * pages, device="cuda") + 1).int().view(rows, pages).contiguous()
         self.use(self.tile)
         self.pool = normal(rows * pages + 1, 2, kv_heads, 2, PAGE, hd)
+        self.pool[:, :, :, 0] /= 32
+        self.pool[:, :, :, 1] *= (normal(rows * pages + 1, 2, kv_heads, PAGE, 1) * 3).exp2()
         self.turned, self.out = d.poisoned(m, heads * hd), d.poisoned(m, heads * hd)
 
-    def use(self, tile):
-        words, placed = attention_batch(self.case, self.count, self.pages.tolist(), tile)
+    def use(self, tile, cut=0, arch="sm_90"):
+        words, placed = attention_batch(self.case, self.count, self.pages.tolist(), tile, cut)
         self.batch, self.placed = (self.d.torch.tensor(x, dtype=self.d.torch.int32, device="cuda") for x in (words, placed))
-        self.tile, self.tiles, self.job = tile, (len(placed) - 4) // 8, attention_job(self.case, tile, "sm_90")
+        self.tile, self.tiles, self.job = tile, (len(placed) - 4) // 8, attention_job(self.case, tile, arch)
 
     def append(self):
         rows, tokens, heads, kv_heads, hd, _ = self.case
@@ -522,16 +528,24 @@ def check_attention(d, case):
     a.append()
     a.attend()
     d.torch.cuda.synchronize()
-    report(f"attention {case}, {a.tile}", a.out, a.reference(d.torch.float64, before), a.reference(d.torch.float32, before))
-    first = a.out.clone()
-    for tile in attention_tiles(case)[1:]:
-        a.use(tile)
+    exact, f32 = (a.reference(kind, before) for kind in (d.torch.float64, d.torch.float32))
+    report(f"attention {case}, {a.tile}", a.out, exact, f32)
+    firsts = {a.tile.warpgroups: a.out.clone()}                      # their units differ, so their bits may
+    launches = [(tile, 0, "sm_90") for tile in attention_tiles(case)[1:]]
+    if min(a.count) > 20:                                            # other tiles of the same queries
+        launches += [(tile, 13, "sm_90") for tile in attention_tiles(case)[:2]]
+    launches += [(tile, 0, "sm_90 portable") for tile in attention_tiles(case)[:2] if tile.warpgroups]
+    for tile, cut, arch in launches:
+        a.use(tile, cut, arch)
         a.out.fill_(math.nan)
         a.attend()
         d.torch.cuda.synchronize()
+        first = firsts.setdefault(arch if "portable" in arch else tile.warpgroups, a.out.clone())
         if not d.torch.equal(first, a.out):
             FAILED.append("attention bits")
-            print(f"BAD  attention {case}: other bits with {tile}")
+            print(f"BAD  attention {case}: other bits with {tile}, cut at {cut}")
+        elif first.data_ptr() != a.out.data_ptr() and cut == 0:
+            report(f"attention {case}, {tile}, {arch}", a.out, exact, f32)
 
 
 def measure_attention(d, tiles):
@@ -696,10 +710,13 @@ def compile_jobs(wanted, tiles, attend_tiles, formats, small, sizes, streams):
     if "embed" in wanted:
         jobs += [embed_job(*case, arch) for case in EMBED_CASES for arch in ("sm_80", "sm_90a") if not formats or case[0] in formats]
     if "attention" in wanted:
-        jobs += [attention_job(case, tile, arch) for case in ATTENTION_CASES + SMALL_ATTENTION for tile in attention_tiles(case) for arch in ("sm_80", "sm_90")
-                 if arch == "sm_90" or tile.split == 1]
-    if "speed" in wanted:
+        jobs += [attention_job(case, tile, arch) for case in ATTENTION_CASES + SMALL_ATTENTION for tile in attention_tiles(case) for arch in ("sm_80", "sm_90", "sm_90 portable")
+                 if arch != "sm_80" or tile.split == 1]
+        jobs += [append_job(case, "sm_90") for case in ATTENTION_CASES + SMALL_ATTENTION]
+    if "attend" in wanted or "speed" in wanted:
         jobs += [attention_job(case, t, "sm_90") for case in ATTENTION_SPEED for t in [attention_tile(case)] + attend_tiles * (case[4] == 64)]
+        jobs += [append_job(case, "sm_90") for case in ATTENTION_SPEED]
+    if "speed" in wanted:
         for form in formats or ["q4_0"]:
             if form not in ROWS16:
                 jobs += [gemv_job(form, 1, n, k, "sm_90a", s) for n, k in GEMV_SHAPES for s in [None] + streams]
@@ -749,6 +766,7 @@ def main():
                     measure_few(d, form, m, fews)
             if form not in ROWS16:
                 measure_gemv(d, form, 1, streams)
+    if "attend" in wanted or "speed" in wanted:
         measure_attention(d, attend_tiles)
     print(f"{len(FAILED)} failed: {FAILED}" if FAILED else "all good")
     sys.exit(bool(FAILED))

@@ -23,7 +23,7 @@ import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-LIBRARIES = {"kernel_source.py": "decode_probe.py and packed_probe.py", "weight_layout.py": "make_shape.py and make_bundle.py",
+LIBRARIES = {"kernel_source.py": "decode_probe.py and packed_probe.py", "text_classes.py": "make_fixtures.py", "weight_layout.py": "make_shape.py and make_bundle.py",
              "random_tiles.py": "decode_probe.py and packed_probe.py", "wide_weights.py": "make_wide.py"}
 
 
@@ -329,6 +329,7 @@ CASES = {
     "hf_from_gguf.py": (("numpy",), hf_from_gguf),
     "identity.sh": ((), shell_script("identity.sh", lambda c: c.build, lambda c: "tiny-llama")),
     "kl_gate.py": (("torch", "transformers"), lambda c: c.run("kl_gate.py", "--help")),
+    "long_prompts.py": (("torch", "transformers"), lambda c: c.run("long_prompts.py", "--help")),
     "make_bundle.py": (("numpy",), make_bundle),
     "make_embedders.py": (("torch", "transformers", "sentence_transformers"), lambda c: c.run("make_embedders.py", "qwen3")),
     "make_encoders.py": (("torch", "transformers"), lambda c: c.run("make_encoders.py", "bert")),
@@ -354,6 +355,7 @@ CASES = {
     "real_exact.py": (("numpy", "gguf"), real_exact),
     "retrieval_goldens.py": (("torch", "sentence_transformers"),
                              minilm_golden("retrieval_goldens.py", "tests/goldens/retrieval-minilm.json", lambda one: one["ranking"])),
+    "route_goldens.py": (("torch", "transformers"), lambda c: c.run("route_goldens.py", "mixtral")),
     "sentence_goldens.py": (("torch", "sentence_transformers"),
                             minilm_golden("sentence_goldens.py", "tests/goldens/all-minilm-l6-v2.json", lambda one: one["text"])),
     "side_by_side.py": ((), side_by_side),

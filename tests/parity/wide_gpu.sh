@@ -18,6 +18,7 @@ pack() {
   [ $# -gt 0 ] || set -- $(cd "$root/tests/fixtures/wide" && ls | sed 's/\.json$//')
   mkdir -p "$work"/gpu/wide "$work"/tests/{parity,fixtures/wide,fixtures/tiny-llama} "$work"/modules
   cp "$build/gpu/arch_gpu_test" "$work/gpu/"
+  echo $# >"$work/gpu/wide/count"
   cp "$build/bin/mlxcel" "$work/"
   strip "$work/gpu/arch_gpu_test" "$work/mlxcel"
   cp "$root"/tests/parity/{make_wide,wide_weights,numpy_models}.py "$root/tests/parity/prebuilt_iree_compile.sh" "$work/tests/parity/"

@@ -157,6 +157,20 @@ class Results(unittest.TestCase):
             self.assertEqual((result.text, result.finish_reason), (text[:2], "stop"))
         self.assertEqual(model.generate(PROMPT, max_tokens=9, temperature=0, stop="little").text, text)
 
+    def test_routes_are_the_experts_of_each_token_but_the_last(self):
+        moe = os.path.join(folder, "moe")
+        shutil.copytree(os.path.join(ROOT, "tests", "fixtures", "qwen3_moe"), moe)
+        shutil.copy(os.path.join(FIXTURE, "tokenizer.json"), moe)
+        with mlxcel.load(moe, device="cpu") as experts:
+            result = experts.generate(PROMPT, max_tokens=6, ignore_eos=True, temperature=0, routes=True)
+            later = experts.generate(PROMPT, max_tokens=6, ignore_eos=True, temperature=0, routes=True, routes_from=3)
+            self.assertIsNone(experts.generate(PROMPT, max_tokens=1).routes)
+        self.assertEqual(result.routes.shape, (result.usage.prompt_tokens + 5, 2, 2))
+        self.assertTrue(all(0 <= expert < 6 for token in result.routes.tolist() for layer in token for expert in layer))
+        self.assertEqual(later.routes.tolist(), result.routes.tolist()[3:])
+        with self.assertRaisesRegex(mlxcel.Error, "has no experts"):
+            model.generate(PROMPT, max_tokens=1, routes=True)
+
     def test_logprobs_have_each_token_and_its_alternatives(self):
         result = model.generate(PROMPT, max_tokens=9, temperature=0, logprobs=3)
         self.assertEqual([token.id for token in result.logprobs], TOKENS)

@@ -73,7 +73,7 @@ static mlx_status_t open_recurrent(const void *model, const mlx_engine_options_t
 }
 
 TEST(a_crowd_of_a_recurrent_network_changes_no_tokens) {
-  const char *const names[] = {"qwen3_5", "lfm2", "falcon_h1", "mamba2"};
+  const char *const names[] = {"qwen3_5", "lfm2", "falcon_h1", "mamba2", "mamba"};
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     mlx_engine_t *engine = crowd_open(open_recurrent, names[i], MLX_USE_CPU);
     crowd_run(engine, MLXCEL_SANITIZED ? 5 : 40);

@@ -13,7 +13,8 @@
 
 // Sliding windows and softcap; sinks and experts; QK norm and windows; learned positions; rotated halves;
 // experts with sigmoids and a bias of the choice; experts without a gate; groups of experts; heads of
-// different sizes and shared keys and values; factors of experts; latent attention.
+// different sizes and shared keys and values; factors of experts; experts near the best one; ops with sums
+// over a row; latent attention.
 static const char *const fixtures[] = {"gemma2",
                                        "gpt_oss",
                                        "exaone4",
@@ -22,6 +23,8 @@ static const char *const fixtures[] = {"gemma2",
                                        "lfm2_moe-attention",
                                        "nemotron_h-attention",
                                        "glm4_moe-groups",
+                                       "phimoe",
+                                       "gemma3n",
                                        "gemma4-embeddings",
                                        "gemma4-experts",
                                        "deepseek_v2",

@@ -17,8 +17,8 @@
 #define NEW 24      // tokens that are decoded
 
 // The first MODELS have a GGUF file in tests/fixtures/hybrid.
-static const char *const models[] = {"lfm2",   "qwen3_5",    "falcon_h1", "granitemoehybrid",
-                                     "mamba2", "olmo_hybrid"};
+static const char *const models[] = {"lfm2",   "qwen3_5", "falcon_h1", "granitemoehybrid",
+                                     "mamba2", "mamba",   "jamba",     "olmo_hybrid"};
 #define ALL (sizeof models / sizeof *models)
 #define MODELS (ALL - 1)
 

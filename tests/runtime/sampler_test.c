@@ -291,6 +291,12 @@ TEST(host_and_device_sample_the_same_tokens) {
     CHECK_OK(mlx_sampler_filter(sampler, logits, masked ? allowed : NULL, &tokens, &count));
     while (at < count && tokens[at].id != host) ++at;
     CHECK(at < count);
+    int32_t listed;
+    double sum = 0;
+    CHECK_OK(mlx_sampler_sample_listed(sampler, logits, masked ? allowed : NULL, &listed, &tokens, &count));
+    CHECK_INT(listed, host);
+    for (at = 0; at < count; ++at) sum += tokens[at].probability;
+    CHECK(fabs(sum - 1) < 1e-9 && tokens[0].probability >= tokens[count - 1].probability);
     mlx_sampler_free(sampler);
   }
   free(scratch);

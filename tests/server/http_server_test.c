@@ -411,12 +411,21 @@ static void on_signal(void *user, int signal) {
   atomic_fetch_add(&signals, signal);
   mlx_http_server_drain(server);
 }
-static void handle_signals(mlx_http_server_options_t *options) { options->on_signal = on_signal; }
+static atomic_bool is_ready;
+static void on_ready(void *user) {
+  (void)user;
+  atomic_store(&is_ready, true);
+}
+static void handle_signals(mlx_http_server_options_t *options) {
+  options->on_signal = on_signal;
+  options->on_ready = on_ready;
+}
 
 TEST(signals_arrive_on_the_loop_thread) {
   signals = 0;
   start_server(handle_signals);
-  while (!mlx_http_server_connections(server)) close(dial());  // the loop runs, so it watches signals
+  mlx_http_server_ready(server);
+  while (!atomic_load(&is_ready)) mlx_sleep_ms(1);
   CHECK(!kill(getpid(), SIGTERM));
   join_server();
   CHECK_INT(signals, SIGTERM);

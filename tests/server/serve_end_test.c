@@ -53,6 +53,23 @@ TEST(a_drain_waits_for_a_client_that_reads_slowly) {
   mlx_text_clear(&body);
 }
 
+// A new connection to a server that is ready; -1 if it is not.
+static int connect_when_ready(const struct sockaddr_un *address) {
+  static const char probe[] = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
+  mlx_text_t text = {0};
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  bool ready = !connect(fd, (const struct sockaddr *)address, sizeof *address);
+  if (ready) {
+    client_send(fd, probe, sizeof probe - 1);
+    client_read(fd, &text);
+    ready = strstr(text.data, "HTTP/1.1 200") != NULL;
+  }
+  mlx_text_clear(&text);
+  if (ready) return fd;
+  close(fd);
+  return -1;
+}
+
 // Starts a stream on a server with a Unix socket, sends |signal|, and reads the stream to its end.
 static void end_stream_with(int signal, bool twice) {
   char folder[] = "/tmp/mlxcel-serve-end-XXXXXX", path[64];
@@ -67,8 +84,8 @@ static void end_stream_with(int signal, bool twice) {
     _exit(127);
   }
   memcpy(address.sun_path, path, strlen(path));
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  for (int i = 0; connect(fd, (const struct sockaddr *)&address, sizeof address); ++i) {
+  int fd = -1;
+  for (int i = 0; (fd = connect_when_ready(&address)) < 0; ++i) {
     CHECK(i < 30000);
     mlx_sleep_ms(10);
   }

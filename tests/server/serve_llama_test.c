@@ -32,6 +32,18 @@ static yyjson_doc *post(const char *path, const char *body, int status) {
   return parse_reply(path, &reply, status);
 }
 
+static double llama_metric(const char *name) {
+  reply_t reply;
+  char needle[96];
+  client_call(shared.port, "GET", "/metrics", "", NULL, &reply);
+  snprintf(needle, sizeof needle, "\nllamacpp:%s ", name);
+  const char *found = strstr(reply_text(&reply), needle);
+  if (!found) CHECK_FAIL("there is no metric %s", name);
+  const double value = strtod(found + strlen(needle), NULL);
+  mlx_text_clear(&reply.body);
+  return value;
+}
+
 static void check_same_text_at(yyjson_doc *a, const char *at_a, yyjson_doc *b, const char *at_b) {
   CHECK_TEXT(yyjson_get_str(at(a, at_a)), yyjson_get_str(at(b, at_b)));
 }
@@ -122,6 +134,67 @@ TEST(native_options_are_read_by_their_names) {
   yyjson_doc_free(doc);
   doc = post("/completion", "{\"n_predict\":1}", 400);
   CHECK_TEXT(yyjson_get_str(at(doc, "/error/param")), "prompt");
+  yyjson_doc_free(doc);
+}
+
+// The probabilities are those of the three tokens that top-k leaves, and the tokens do not change.
+TEST(probabilities_after_sampling_add_up_to_1) {
+#define SAMPLED                                                                                         \
+  "{\"prompt\":\"hello world\",\"n_predict\":6,\"seed\":7,\"temperature\":1.5,\"top_k\":3,\"top_p\":1," \
+  "\"min_p\":0,\"n_probs\":5"
+  yyjson_doc *plain = post("/completion", SAMPLED "}", 200);
+  yyjson_doc *doc = post("/completion", SAMPLED ",\"post_sampling_probs\":true}", 200);
+  yyjson_val *tokens = at(doc, "/completion_probabilities"), *token, *other;
+  size_t index, max, k, count;
+  check_same_text_at(doc, "/content", plain, "/content");
+  CHECK(yyjson_is_true(at(doc, "/generation_settings/post_sampling_probs")));
+  CHECK_INT((int64_t)yyjson_arr_size(tokens), 6);
+  yyjson_arr_foreach(tokens, index, max, token) {
+    const double prob = yyjson_get_num(yyjson_obj_get(token, "prob"));
+    double sum = 0, found = -1;
+    CHECK_INT((int64_t)yyjson_arr_size(yyjson_obj_get(token, "top_probs")), 3);
+    yyjson_arr_foreach(yyjson_obj_get(token, "top_probs"), k, count, other) {
+      const double one = yyjson_get_num(yyjson_obj_get(other, "prob"));
+      sum += one;
+      if (yyjson_equals(yyjson_obj_get(other, "id"), yyjson_obj_get(token, "id"))) found = one;
+    }
+    CHECK(prob > 0 && prob == found && sum > 1 - 1e-6 && sum < 1 + 1e-6);
+  }
+  yyjson_doc_free(doc);
+  yyjson_doc_free(plain);
+  doc = post("/completion", NATIVE ",\"n_probs\":1,\"post_sampling_probs\":true}", 200);
+  CHECK(yyjson_get_num(at(doc, "/completion_probabilities/0/prob")) == 1);
+  CHECK(!yyjson_doc_ptr_get(doc, "/completion_probabilities/0/logprob"));
+  yyjson_doc_free(doc);
+  reply_t reply;
+  client_call(shared.port, "POST", "/completion", "",
+              NATIVE ",\"n_probs\":1,\"post_sampling_probs\":true,\"stream\":true}", &reply);
+  CHECK_CONTAINS(reply_text(&reply), "\"top_probs\":[{");
+  mlx_text_clear(&reply.body);
+}
+
+// Prompts with the same beginning share pages. The counts also have those of the tests before.
+TEST(metrics_have_the_names_of_llama_server) {
+  const char *const counters[] = {"prompt_tokens_total", "prompt_tokens_cached_total",
+                                  "tokens_predicted_total", "n_decode_total", "n_tokens_max"};
+  double before[5], after[5];
+  start_shared();
+  for (int i = 0; i < 5; ++i) before[i] = llama_metric(counters[i]);
+  yyjson_doc *doc = post("/completion", NATIVE "}", 200), *again = post("/completion", NATIVE "}", 200);
+  const int64_t read = yyjson_get_sint(at(doc, "/timings/prompt_n")) +
+                       yyjson_get_sint(at(again, "/timings/prompt_n")),
+                cached = yyjson_get_sint(at(doc, "/timings/cache_n")) +
+                         yyjson_get_sint(at(again, "/timings/cache_n"));
+  for (int i = 0; i < 5; ++i) after[i] = llama_metric(counters[i]);
+  CHECK(cached > 0);
+  CHECK_INT((int64_t)(after[0] - before[0]), read);
+  CHECK_INT((int64_t)(after[1] - before[1]), cached);
+  CHECK_INT((int64_t)(after[2] - before[2]), 16);
+  CHECK(after[3] > before[3] && after[4] >= 8);
+  CHECK(llama_metric("predicted_tokens_seconds") > 0 && llama_metric("prompt_tokens_seconds") > 0);
+  CHECK(llama_metric("n_busy_slots_per_decode") >= 1);
+  CHECK(llama_metric("requests_processing") == 0 && llama_metric("requests_deferred") == 0);
+  yyjson_doc_free(again);
   yyjson_doc_free(doc);
 }
 
@@ -483,7 +556,8 @@ TEST(a_model_without_tokens_for_gaps_says_so) {
 
 TEST_MAIN(CASE(a_native_completion_has_the_text_of_openais),
           CASE(a_native_stream_has_the_text_and_the_tokens_of_the_whole_answer),
-          CASE(native_options_are_read_by_their_names), CASE(texts_and_ids_in_turn_are_one_prompt),
+          CASE(native_options_are_read_by_their_names), CASE(probabilities_after_sampling_add_up_to_1),
+          CASE(metrics_have_the_names_of_llama_server), CASE(texts_and_ids_in_turn_are_one_prompt),
           CASE(ignore_eos_is_a_bias_of_the_settings), CASE(a_chats_tokens_are_counted),
           CASE(verbose_answers_have_the_native_form_too), CASE(streams_tell_how_much_of_the_prompt_is_read),
           CASE(slots_are_the_sequences_of_the_model), CASE(a_busy_slot_shows_its_task),

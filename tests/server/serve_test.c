@@ -430,7 +430,7 @@ TEST(information_endpoints_answer) {
   check_get("/api/tags", "\"tiny-llama\"");
   check_get("/api/ps", "\"tiny-llama\"");
   check_get("/api/version", "\"version\"");
-  check_get("/metrics", "vllm:num_requests_running{model_name=\"tiny-llama\"}");
+  check_get("/metrics", "vllm:num_requests_running{model_name=\"tiny-llama\",engine=\"0\"}");
 }
 
 // Every line of /metrics is a comment, or a name, labels and a number.

@@ -22,6 +22,7 @@ PUT /_control sets the faults, as a JSON object, and clears the log. A list has 
     "missing": 403       status for a missing plain file
     "page": "<html>"     answer a missing plain file with 200 and this page
     "head": 405          status for every HEAD request of a plain file
+    "store": true        a PUT of a plain file stores it
 GET /_log returns the requests since the last /_control.
 """
 import hashlib, json, os, re, ssl, sys, threading, time, urllib.parse
@@ -78,6 +79,12 @@ class Handler(BaseHTTPRequestHandler):
                 log.clear()
             return self.answer(200)
         self.log_request_headers()
+        if control.get("store") and self.path.startswith("/plain/") and ".." not in self.path:
+            path = os.path.join(root, self.path[len("/plain/"):])
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(body)
+            return self.answer(201)
         self.answer(201, body)
 
     do_POST = do_PATCH = do_PUT

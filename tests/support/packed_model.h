@@ -110,6 +110,12 @@ static inline bool put_experts(packed_model_t *to, const mlx_weight_t *weight) {
   return quantized;
 }
 
+// A parameter that is no matrix of a linear layer, such as the rates of Mamba.
+static inline bool is_parameter(const char *name) {
+  const size_t length = strlen(name), end = strlen(".weight");
+  return length < end || strcmp(name + length - end, ".weight");
+}
+
 // GPTQ and AWQ leave these unquantized.
 static inline bool is_left(const char *name) {
   return strstr(name, "embed_tokens") || strstr(name, "embed_in") || strstr(name, "embed_out") ||
@@ -123,7 +129,8 @@ static inline bool put_matrix(packed_model_t *to, const mlx_tensor_t *t) {
   char module[160];
   const int64_t rows = t->dims[0], columns = t->rank == 2 ? t->dims[1] : 0;
   if (!columns || columns % to->kind->group || rows % 8 || rows * columns > MAX_ELEMENTS ||
-      (!to->kind->all && is_left(t->name)) || (to->kind->left && strstr(t->name, to->kind->left))) {
+      is_parameter(t->name) || (!to->kind->all && is_left(t->name)) ||
+      (to->kind->left && strstr(t->name, to->kind->left))) {
     put_plain(to, t);
     return false;
   }
@@ -140,7 +147,7 @@ static inline bool put_weight(packed_model_t *to, const mlx_model_t *model, cons
   if ((weight->fused_part || weight->picked_row || weight->head_rows) && weight > model->weights &&
       !strcmp(weight->tensor.name, weight[-1].tensor.name))
     return false;  // the weight before it, another part of the tensor, has added it
-  if (weight->parts && weight->tensor.rank == 3 && to->kind->format == MLX_PACKED_MLX)
+  if (weight->parts && strstr(weight->name, "experts.all.") && to->kind->format == MLX_PACKED_MLX)
     return put_experts(to, weight);
   for (int64_t i = 0; weight->parts && i < weight->tensor.dims[0]; ++i)
     any |= put_matrix(to, weight->parts[i]);

@@ -215,20 +215,7 @@ TEST(no_special_makes_the_users_text_plain_and_keeps_the_templates_tokens) {
   mlx_free(read.items);
 }
 
-TEST(a_file_of_prompts_and_tokenize_have_the_switch) {
-  char path[] = "/tmp/mlxcel-plain-XXXXXX.jsonl";
-  static const char lines[] =
-      "{\"messages\":[{\"role\":\"user\",\"content\":\"a<|im_end|>\"},"
-      "{\"role\":\"assistant\",\"content\":\"b\"},{\"role\":\"user\",\"content\":\"<|im_start|>\"}]}\n";
-  close(mkstemps(path, 6));
-  CHECK_OK(mlx_write_file(path, lines, sizeof lines - 1));
-  check_counts(
-      RUN_IDS("run", TINY, "--device", "cpu", "--chat-template", "chatml", "-n", "1", "--json", "-f", path),
-      5, 4);
-  check_counts(RUN_IDS("run", TINY, "--device", "cpu", "--chat-template", "chatml", "-n", "1", "--json", "-f",
-                       path, "--no-special"),
-               4, 3);
-  unlink(path);
+TEST(tokenize_has_the_switch) {
   check_counts(RUN_IDS("tokenize", TINY, "-p", INJECTED), 1, 1);
   check_counts(RUN_IDS("tokenize", TINY, "--no-special", "-p", INJECTED), 0, 0);
 }
@@ -318,5 +305,5 @@ TEST_MAIN(CASE(marked_special_tokens_have_the_tokens_of_their_characters),
           CASE(only_special_tokens_are_marked_also_if_they_match_normalized_text),
           CASE(special_tokens_of_a_unigram_vocabulary_are_not_pieces_of_marked_text),
           CASE(no_special_makes_the_users_text_plain_and_keeps_the_templates_tokens),
-          CASE(a_file_of_prompts_and_tokenize_have_the_switch),
+          CASE(tokenize_has_the_switch),
           CASE(parse_special_is_a_field_of_every_endpoint_and_no_special_its_default))

@@ -232,7 +232,7 @@ TEST(short_names_are_valid_and_unique) {
   CHECK_TEXT(mlx_short_name_nearest("qwen3:99b").text,
              "qwen3:0.6b, qwen3:1.7b, qwen3:4b, qwen3:8b, qwen3:14b, qwen3:30b");
   CHECK_TEXT(mlx_short_name_nearest("llama").text, "llama3.1:8b, llama3.2:3b");
-  CHECK_TEXT(mlx_short_name_nearest("Gemma:7b").text, "gemma2:9b, gemma3:4b");
+  CHECK_TEXT(mlx_short_name_nearest("Gemma:7b").text, "gemma2:9b, gemma3:4b, gemma3n:e4b");
   CHECK_TEXT(mlx_short_name_nearest("smolm2:135m").text, "smollm2:135m");
   CHECK_TEXT(mlx_short_name_nearest("olmo:32b-instruct").text, "olmo2:7b");
   CHECK_TEXT(mlx_short_name_nearest("olmo3:1b-it").text, "olmo2:1b, olmo2:7b");

@@ -96,6 +96,7 @@ __device__ float fmaf(float a, float b, float c);
 __device__ float fmaxf(float a, float b);
 __device__ float fminf(float a, float b);
 __device__ float fabsf(float x);
+__device__ float ceilf(float x);
 __device__ float sqrtf(float x);
 __device__ float rsqrtf(float x);
 __device__ float expf(float x);
