@@ -10,12 +10,12 @@
 // is. |report| may be NULL. Release with mlx_free.
 mlx_status_t mlx_locate(const char *name, const mlx_report_t *report, char **out_path) MLX_MUST_USE;
 
-// The error of a name that mlx_locate can neither find on this machine nor pull; NULL for others. Uses no network,
-// so a wrong name is refused before anything slow begins.
+// The error of a name that mlx_locate can neither find on this machine nor pull; NULL for others. Uses no
+// network, so that a wrong name is refused before anything slow begins.
 mlx_status_t mlx_locate_check(const char *name) MLX_MUST_USE;
 
-// The same as mlx_locate among the models that are stored in the cache: pulls nothing, and looks at no other path.
-// *|out_path| is NULL if there is none. |model| may also be ORG/NAME[:QUANT] of a hub, and may end with
+// The same as mlx_locate among the models that are stored in the cache: pulls nothing, and looks at no other
+// path. *|out_path| is NULL if there is none. |model| may also be ORG/NAME[:QUANT] of a hub, and may end with
 // ":latest".
 mlx_status_t mlx_locate_stored(const char *model, char **out_path) MLX_MUST_USE;
 
