@@ -29,11 +29,11 @@ static const char *const general[] = {
     // Attention: its kernel and parameters, size of a head, numbers of the KV pool, form of RoPE, scale of
     // the scores, and its tile.
     "APPEND", "HEAD_NORM", "TURN", "SINKS", "head_dim", "kv", "rotary", "adjacent", "scale", "softcap",
-    "long_tiles", "wq", "wk", "keys", "queries", "step", "threads", "out_16",
+    "long_tiles", "wq", "wk", "keys", "queries", "step", "threads", "warpgroups", "out_16",
     // Tiles of attention: queries of a tile, and query heads that share a KV head.
     "short_queries", "short_share", "long_queries", "long_share",
     // Epsilon of a norm: 1e-5 or 1e-6 in nearly all models.
-    "NORM_EPS", "norm_eps", "head_norm_eps"};
+    "norm_eps", "head_norm_eps"};
 
 static bool is_general(const char *name, size_t length) {
   for (size_t i = 0; i < sizeof general / sizeof *general; ++i) {

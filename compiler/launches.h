@@ -23,7 +23,7 @@ typedef enum mlx_launch_kind {
   MLX_LAUNCH_HEAD_COLUMNS,    // columns of each head
   MLX_LAUNCH_CONVOLVE,        // a causal convolution
   MLX_LAUNCH_DELTA,           // the gated delta rule
-  MLX_LAUNCH_SCAN,            // the selective scan of Mamba 2
+  MLX_LAUNCH_SCAN,            // the selective scan of Mamba 1 and 2
   MLX_LAUNCH_WANTED,          // the rows of the wanted tokens; CPU: or of their norm
   MLX_LAUNCH_POOL,            // CPU: one row of each text of an encoder
   MLX_LAUNCH_ROPE,            // CPU: RoPE

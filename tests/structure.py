@@ -240,6 +240,18 @@ def check_state(texts):
             for match in VARIABLE.finditer(COMMENT_OR_STRING.sub(" ", texts[path])) if " const" not in match[0]]
 
 
+def check_cuda(texts):
+    """PTX is in one header of kernels/cuda/, and so are the types of integers."""
+    faults = []
+    for path in sorted(path for path in texts if path.startswith("kernels/cuda/") and path.count("/") == 2):
+        name, code = path.split("/")[2], COMMENT_OR_STRING.sub(" ", texts[path])
+        if re.search(r"\basm\b", code) and name not in ("ptx.cuh", "packed_sizes.cuh"):
+            faults.append("%s: inline assembly belongs to kernels/cuda/ptx.cuh" % path)
+        if re.search(r"\btypedef\b", code) and name != "types.cuh":
+            faults.append("%s: types of integers belong to kernels/cuda/types.cuh" % path)
+    return faults
+
+
 def scripts(root):
     return [name for name in tracked(root) if re.search(r"(\.sh|\.cmake|(^|/)CMakeLists\.txt)$|^\.ci/", name)]
 
@@ -264,6 +276,7 @@ def check_itself():
     assert len(check_names({"base/windows/posix.h": "#define open mlx_posix_open\n", "base/a.c": "static int open(int a) {\n}\n"})) == 1
     assert len(check_tests({"tests/a_test.c": "", "tests/base/b_test.c": "", "tests/cli/b_test.c": "", "tests/support/c_test.c": ""})) == 3
     assert len(check_state({"server/core/a.c": "static uv_mutex_t mutex;\nint count = 0;\nstatic const int a = 1;\nstatic int f(void) {\n  int b;\n}\n"})) == 2
+    assert len(check_cuda({"kernels/cuda/a.cuh": 'asm("a");\ntypedef int b;\n', "kernels/cuda/ptx.cuh": 'asm("a");', "kernels/cuda/types.cuh": "typedef int b;"})) == 2
     assert len(check_length({"base/a.c": "// %s\n" % ("a" * 107) + "  // %s\n" % ("a" * 106)})) == 1
     assert len(check_comments({"a.sh": "  # %s\necho %s # a\n# %s\n" % ("a" * 120, "a" * 130, "a" * 118)})) == 1
     good = dict(bad, **{"base/a.c": "void mlx_a(void) {\n}\n", "base/long.c": "\n"})
@@ -281,13 +294,13 @@ def main():
         return 0
     failed = 0
     checks = [("comments", lambda _: check_comments({name: read(os.path.join(root, name)) for name in scripts(root)}))]
-    for name, check in checks + [("order", check_order), ("cycles", check_cycles), ("length", check_length), ("functions", check_functions), ("names", check_names), ("tests", check_tests), ("state", check_state)]:
+    for name, check in checks + [("order", check_order), ("cycles", check_cycles), ("length", check_length), ("functions", check_functions), ("names", check_names), ("tests", check_tests), ("state", check_state), ("cuda", check_cuda)]:
         faults = check(texts)
         failed += bool(faults)
         print("%s: %s" % (name, "failed" if faults else "%d files, no fault" % len(texts)))
         for fault in faults:
             print("  " + fault.replace("\n", "\n  "))
-    print("%d passed, %d failed" % (8 - failed, failed))
+    print("%d passed, %d failed" % (9 - failed, failed))
     return failed != 0
 
 

@@ -15,6 +15,10 @@
 //
 // The result of a query depends on the keys that it sees, not on its tile: a unit that it does not see
 // changes nothing, and the scale of a row depends on that row only.
+//
+// Not the tiles of attention_f32.cu, which are for every GPU: wgmma reads keys and values from shared memory,
+// where two warpgroups put them, and its schedule has nothing in common with the loads of a warp. It is three
+// times as fast (docs/lab/2026-11-19-attention.md).
 #pragma once
 
 #include "attention_work.cuh"

@@ -3,6 +3,7 @@
 
 #include "config.cuh"
 #include "experts_shape.cuh"
+#include "ptx.cuh"
 #include "step.h"
 
 static __host__ __device__ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }

@@ -7,6 +7,8 @@
 // parts of the first piece's activations, columns 4 to 7 those of the second piece. Sums of integers are
 // exact; the scale of the row multiplies the sum of a piece.
 //
+// decode_rows16.cuh says why weights of 16 bits are apart.
+//
 // A field of the configuration per role (qkv_tiles ...) has the template arguments.
 #pragma once
 

@@ -2,6 +2,9 @@
 //
 // As in packed_linear_rows16.cuh a lane loads 8 neighbouring columns of a row, and x has the same order. A
 // bf16 weight is used as it is; an f16 weight is the sum of two bf16 parts.
+//
+// Not a format of the tiles of quantized weights: their codes have scales and offsets, for which x has sums;
+// these weights are operands as they are loaded.
 #pragma once
 
 #include "packed_operands.cuh"

@@ -3,6 +3,9 @@
 // A lane loads 16 bytes, 8 neighbouring columns, of a row. They are the pairs that its lane of a tensor-core
 // fragment holds, if columns are permuted: pair i of the quad's 8 columns is at 8 * i + 2 * quad of the piece
 // of 32 columns. packed_split.cuh stores x in the same order.
+//
+// Not a format of packed_linear_tiles.cuh: these weights are operands as they are loaded, so a warp keeps
+// several chunks in registers. Codes are unpacked between the load and the product, and have scales.
 #pragma once
 
 #include "packed_linear_shape.cuh"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "config.cuh"
+#include "ptx.cuh"
 
 constexpr bool ROWS16 = config.bits == 16, ROWS32 = config.bits == 32, ROWS = ROWS16 || ROWS32;
 constexpr bool IS_F16 = config.dtype == Dtype::F16;

@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "types.cuh"
+#include "ptx.cuh"
 
 // Splits a pair of floats into three pairs of bf16. The remainder after each rounding is exact, and after the
 // third it is zero.

@@ -38,6 +38,7 @@
 //           grid (ceil(N * half / 256), 1, 1), block (256, 1, 1)
 
 #include "config.cuh"
+#include "ptx.cuh"
 #include "step.h"
 #if defined(NORM) || defined(PERMUTE) || defined(ELEMENTS) || defined(HEAD_COLUMNS)
 #include "overlap.cuh"  // makes the image one that overlaps

@@ -17,8 +17,8 @@
 #include "overlap.cuh"
 #include "sample.h"
 
-typedef mlx_u32 u32;
-typedef mlx_u64 u64;
+using u32 = mlx_u32;
+using u64 = mlx_u64;
 
 constexpr int THREADS = 1024, WARPS = 32;
 constexpr int TILE = 128, CHUNK = TILE * WARPS;  // logits of a warp and of a block at a time

@@ -193,6 +193,22 @@ TEST(a_quantized_gemma_leaves_no_dispatch_to_iree) {
   mlx_kernels_clear(&kernels);
 }
 
+// Packages contain the attention kernels of usual heads, those of long segments too.
+TEST(attention_images_of_a_llama_are_common) {
+  mlx_kernels_t kernels;
+  size_t count = 0;
+  mlx_free(emit(random_llama_write(&two_layers, root, "two-layers"), 512, &kernels));
+  for (size_t i = 0; i < kernels.count; ++i) {
+    const mlx_kernel_image_request_t *image = &kernels.images[i];
+    if (image->kind != MLX_KERNEL_ATTENTION_F32) continue;
+    ++count;
+    if (!mlx_kernel_image_is_common(image)) CHECK_FAIL("not common: %s", image->definitions);
+  }
+  CHECK(count > 1);
+  CHECK_INT(count_images(&kernels, MLX_KERNEL_ATTENTION_F32, "warpgroups=1\n"), 1);
+  mlx_kernels_clear(&kernels);
+}
+
 // A launch's grid is an operand: launches that differ in it alone share an executable in the module.
 TEST(grid_is_an_operand_of_the_launch) {
   mlx_kernels_t kernels;
@@ -302,6 +318,7 @@ int main(int argc, char **argv) {
       CASE(up_to_8_tokens_have_one_launch_between_two_attentions),
       CASE(a_llama_leaves_no_dispatch_to_iree),
       CASE(a_quantized_gemma_leaves_no_dispatch_to_iree),
+      CASE(attention_images_of_a_llama_are_common),
       CASE(grid_is_an_operand_of_the_launch),
       CASE(launches_of_a_kernel_share_an_executable),
       CASE(longest_images_are_compiled_first),

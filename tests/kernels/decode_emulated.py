@@ -263,7 +263,7 @@ def program(name, columns, registers):
 
 def rows_program(columns, stages, registers):
     kernel = shape()
-    kernel += part_of("types.cuh", "struct Bf16", "struct F16") + "using Number = Bf16;\n"
+    kernel += part_of("ptx.cuh", "struct Bf16", "struct F16") + "using Number = Bf16;\n"
     kernel += "static void copy_bytes(u8 *to, const u8 *from, int bytes, int, int, u64 *) { memcpy(to, from, bytes); }\n"
     kernel += text_of("decode_rows16.cuh")
     kernel += "struct Shared { struct { alignas(16) u8 runs[WARPS][Activations16<COLUMNS>::staged_bytes]; } work; };\n"

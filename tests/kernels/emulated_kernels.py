@@ -3,7 +3,7 @@
 
   tests/kernels/emulated_kernels.py FOLDER
 
-Functions with inline assembly (kernels/cuda/ptx.cuh and types.cuh) get other bodies. One that is called and has none ends the program.
+Functions with inline assembly (kernels/cuda/ptx.cuh) get other bodies. One that is called and has none ends the program.
 """
 import pathlib
 import re

@@ -43,6 +43,7 @@ static inline mlx_graph_t *shuffle_graph(const mlx_graph_t *graph, uint64_t seed
     places[id - 1] = (int)done + 1;
   }
   copy->positions = graph->positions ? places[graph->positions - 1] : 0;
+  copy->types = graph->types ? places[graph->types - 1] : 0;
   mlx_free(places);
   mlx_free(ready);
   return copy;
