@@ -77,6 +77,30 @@ def gpu_shapes_saves_what_it_printed(c):
         ("llama-1b-q4_0", "llama.cpp", "pp512"): 40690, ("llama-1b-q4_0", "llama.cpp", "8 sequences"): 1000}, c.saved("shapes")
 
 
+def gpu_shapes_fails_if_a_row_is_slower(c):
+    for name in ("llama-8b.gguf", "llama-8b.vmfb"):
+        (c.folder / name).write_text("x")
+    c.program("mlxcel", """case "$*" in *parallel*) tests='tg128_x8_@_d128:900' ;; *' -n 0'*) tests='pp4096:9000' ;; *) tests='pp512:8000 pp512_@_d8192:5000 tg128:300' ;; esac
+for test in $tests; do echo "| llama 8B | 5 GiB | 8 B | cuda | $(echo "${test%:*}" | tr _ ' ') | ${test#*:} |"; done
+""")
+    peer = c.program("llama-bench", """[ "$MLXCEL_SLOW_PEER" ] && pp=4000 || pp=5001
+case "$*" in *-ub*) echo '| llama | 5 GiB | 8 B | CUDA | 1 | pp4096 | 4500.00 ± 1 |' ;; *) echo "| llama | 5 GiB | 8 B | CUDA | 1 | pp512 @ d8192 | $pp.0 ± 1 |" ;; esac
+""")
+    c.program("llama-batched-bench", "echo '| 128 | 128 | 8 | 2048 | 1 | 1 | 1 | 450.0 | 1 | 1 |'\n")
+    os.environ["WORK"] = str(c.folder)
+    try:
+        printed = c.run("bench/gpu_shapes", "run", c.folder, peer, fails=True)
+        assert "| llama-8b | pp512 @ d8192 | 5000 | 5001 | 1.00, slower |" in printed and "| llama-8b | 8 sequences | 900 | 450 | 2.00 |" in printed, printed
+        os.environ["MLXCEL_SLOW_PEER"] = "1"
+        printed = c.run("bench/gpu_shapes", "run", c.folder, peer)
+        assert "| llama-8b | pp512 @ d8192 | 5000 | 4000 | 1.25 |" in printed and "| llama-8b | pp4096 | 9000 | 4500 | 2.00 |" in printed, printed
+    finally:
+        os.environ.pop("WORK"), os.environ.pop("MLXCEL_SLOW_PEER", None)
+    (c.folder / "printed").write_text(printed, encoding="utf-8")
+    c.run("bench/gpu_shapes", "save", "ratios", c.folder / "printed")
+    assert figures(c.saved("ratios"))[("llama-8b", "llama.cpp", "pp512 @ d8192")] == 4000, c.saved("ratios")
+
+
 def start_time_saves_first_and_later_runs(c):
     c.program("mlxcel", "mkdir -p \"$MLXCEL_CACHE\"\n")
     peer = c.program("llama-bench", "exit 0\n")
@@ -116,7 +140,7 @@ def compare_saves_medians(c):
 
 def main():
     cases = (record_has_machine_date_and_command, a_second_run_replaces_only_its_models, lines_that_are_no_figures_are_refused,
-             gpu_shapes_saves_what_it_printed, start_time_saves_first_and_later_runs,
+             gpu_shapes_saves_what_it_printed, gpu_shapes_fails_if_a_row_is_slower, start_time_saves_first_and_later_runs,
              batched_saves_medians_and_the_longest_pause, compare_saves_medians)
     failed = 0
     for case in cases:

@@ -32,6 +32,14 @@ static float half_to_float(unsigned bits) {  // f16
   return ldexpf(exponent ? 1024 + fraction : fraction, (exponent ? exponent : 1) - 25) * (bits & 0x8000 ? -1 : 1);
 }
 
+static unsigned half_from(double value) {  // f16, rounded to nearest even
+  const double size = fabs(value);
+  const unsigned sign = signbit(value) ? 0x8000 : 0;
+  if (!(size < 65520)) return sign | (value != value ? 0x7e00 : 0x7c00);
+  const int exponent = size < 0x1p-14 ? -14 : ilogb(size);
+  return sign | (unsigned)((exponent + 14) * 1024 + nearbyint(ldexp(size, 10 - exponent)));
+}
+
 // d += a . b for one fragment of 16 rows and 8 tokens. |value_of| gives b at (token, column).
 template <class B>
 static void multiply_fragment(float (&d)[4], const unsigned (&a)[4], B value_of) {

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Runs products of kernels/cuda/packed.cu with 16-bit weights on a CPU (tests/kernels/packed_emulated.hpp), and compares them with f64 sums.
+tiles_emulated.py runs those with quantized weights.
 
   tests/kernels/packed_emulated.py [C++ COMPILER]
 
@@ -17,6 +18,14 @@ from emulated_kernels import BODIES, compile_command, write_config, write_kernel
 KERNEL_BODIES = {  # copies by all threads instead of by the tensor memory accelerator
     **BODIES,
     "int size_parameter()": "return sizes[NTH];",  # of the file that includes the kernel
+    "u32 fma_pair(u32 a, u32 b, u32 c)": "return bf16_of(half_of(a, 0) * half_of(b, 0) + half_of(c, 0)) | bf16_of(half_of(a, 1) * half_of(b, 1) + half_of(c, 1)) << 16;",
+    "u32 and_or_once(u32 a, u32 mask, u32 more)": "return (a & mask) | more;",
+    "u32 load_constant8(": "return *(const u8 *)from;",
+    "u32 load_constant16(": "return *(const u16 *)from;",
+    "u32 load_constant32(": "return *(const u32 *)from;",
+    "uint2 load_constant64(": "return *(const uint2 *)from;",
+    "uint4 load_once128(": "return *(const uint4 *)from;",
+    "void copy_async16(u32 to, const void *from) {": "memcpy(shared() + to, from, 16);",
     "void wgmma(float (&d)[FRAGMENTS][4], const u32 (&a)[4], u64 tile, bool add)": """
         const u32 at = (u32)(tile & 0x3fff) << 4;  // one row of 128 bytes per token, pieces of 16 bytes permuted
         for (int f = 0; f < FRAGMENTS; f++) {
@@ -265,8 +274,8 @@ def kernel(macros, sizes):
     return "".join(f"#define {name} {value}\n" for name, value in macros.items()) + f'#include "packed_emulated.hpp"\n{BUILT_IN}static const int sizes[] = {{{sizes}}};\n#include "packed.cu"\n'
 
 
-def product(epilogue, matrices=1):
-    return kernel({"NAME": "probe", "PRODUCT": 1, "EPILOGUE": epilogue, "MATRICES": matrices, "MIXTURE": 0, "BIAS": 0, "SPLIT": 1}, "M, N, K, N2, N3")
+def product(epilogue, matrices=1, sizes="M, N, K, N2, N3", split=1):
+    return kernel({"NAME": "probe", "PRODUCT": 1, "EPILOGUE": epilogue, "MATRICES": matrices, "MIXTURE": 0, "BIAS": 0, "SPLIT": split}, sizes)
 
 
 def split_input(sizes, gain=0, layernorm=0, partials=0):
