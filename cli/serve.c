@@ -28,6 +28,7 @@ typedef struct flags {
   const char *folder, *host, *key_file, *certificate, *private_key, *cors, *allowed_hosts, *unix_path, *log,
       *model_memory, *address_file;
   const char *chat_template, *reasoning, *allow_pull;
+  mlx_kv_events_options_t kv_events;
   mlx_sampling_t sampling;
   int64_t port, queue, work, connections, address_connections;
   double drain, stall, idle, keep, prefill_share;
@@ -95,6 +96,12 @@ static mlx_status_t check_options(flags_t *f) {
   for (size_t i = 0; i < f->names.count; ++i) {
     if (!*f->names.items[i]) return mlx_error(MLX_USAGE, "option --served-model-name expects a name");
   }
+  if ((f->kv_events.replay || f->kv_events.topic) && !f->kv_events.endpoint)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--kv-events-replay and --kv-events-topic need --kv-events"),
+                           "give --kv-events tcp://*:5557");
+  if (f->kv_events.endpoint && (f->word_count + f->models.count != 1 || f->folder))
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--kv-events needs exactly one model"),
+                           "start a server for each model");
   MLX_TRY(read_keys(f));
   MLX_TRY(mlx_sampling_check(&f->sampling));
   if (f->reasoning) MLX_TRY(mlx_request_defaults_check(f->reasoning));
@@ -224,6 +231,7 @@ static void fill_options(flags_t *f, mlx_server_options_t *out) {
   out->report = mlx_terminal_report();
   out->engine = f->open.engine;
   out->chat_template = f->chat_template;
+  out->kv_events = f->kv_events;
   out->stored = f->stored;
   out->prepare = prepare;
   out->on_ready = print_ready;
@@ -353,6 +361,11 @@ static const mlx_flag_t flags[] = {
     MLX_SWITCH_FLAG(flags_t, allow_delete, "--allow-delete", "clients may delete stored models (/api/delete)"),
     MLX_SWITCH_FLAG(flags_t, sleep_mode, "--enable-sleep-mode",
                     "clients may give the memory of models back and load them again (/sleep, /wake_up)"),
+    MLX_TEXT_FLAG(flags_t, kv_events.endpoint, "--kv-events", "ENDPOINT",
+                  "publish what the prefix cache holds to routers, as vLLM does: tcp://*:5557, with tokens of prompts"),
+    MLX_TEXT_FLAG(flags_t, kv_events.replay, "--kv-events-replay", "ENDPOINT",
+                  "repeat the last of these events to those who ask: tcp://*:5558"),
+    MLX_TEXT_FLAG(flags_t, kv_events.topic, "--kv-events-topic", "TEXT", "their topic (default: kv@HOSTNAME@MODEL)"),
     MLX_SWITCH_FLAG(flags_t, no_page, "--no-page", "do not serve the chat page at /"),
     MLX_NO_SPECIAL_FLAG(flags_t, no_special),
     MLX_SWITCH_FLAG(flags_t, strict, "--strict", "refuse requests with unknown fields, instead of ignoring these fields"),
