@@ -9,7 +9,9 @@ import os
 import random
 import re
 import socket
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -302,25 +304,29 @@ def a_model_that_sleeps_or_is_unloaded_holds_nothing(mlxcel, fixtures):
                 router.add(payload)
             assert not router.blocks and router.cleared == level, router.cleared
             post(replica.url, "/wake_up")
-            assert check_beliefs(replica, router, prompts.all[1:]) > 0  # of prompts that share beginnings
+            assert check_beliefs(replica, router, prompts.all[1:] * 2) > 100
 
 
-def other_kinds_of_models(mlxcel, fixtures):
-    # Recurrent layers go on from snapshots only, so a router may believe in more than is used. An encoder has no cache.
-    with Replica(mlxcel, os.path.join(fixtures, "gguf/falcon_h1.gguf"), "-c", "512") as replica:
-        load(replica.url, prompts := Prompts(8), clients=2, each=6)
-        router = Router()
-        for _, payload in replica.replay(0):
-            router.add(payload)
-        asked = prompts.all[1:]
-        assert router.stored and check_beliefs(replica, router, asked + asked, exact=False) > 0
+def what_other_kinds_of_models_hold_is_at_most_what_a_router_believes(mlxcel, fixtures):
+    # Recurrent layers go on from snapshots only, and layers with a window need its pages. An encoder has no cache.
+    for name in ("lfm2", "gemma3"):
+        with tempfile.TemporaryDirectory() as folder:
+            for path in [*(os.path.join(fixtures, name, file) for file in os.listdir(os.path.join(fixtures, name))), os.path.join(fixtures, "tiny-llama/tokenizer.json")]:
+                os.symlink(os.path.abspath(path), os.path.join(folder, os.path.basename(path)))
+            with Replica(mlxcel, folder, "-c", "512") as replica:
+                load(replica.url, prompts := Prompts(8), clients=2, each=6)
+                router = Router()
+                for _, payload in replica.replay(0):
+                    router.add(payload)
+                found = check_beliefs(replica, router, prompts.all[1:] * 2, exact=False)
+                print(f"  {name}: {found} tokens found")
+                assert router.stored and found > 100
     with Replica(mlxcel, os.path.join(fixtures, "embedders/bert")) as replica:
         assert len(post(replica.url, "/v1/embeddings", input=["a b c d e f g h i j k l m n o p q r s t u v"] * 2)["data"]) == 2
         assert replica.replay(0) == []
 
 
 def wrong_options_are_refused(mlxcel, fixtures):
-    import subprocess
     model = os.path.join(fixtures, "tiny-llama")
     for flags, message in ((["--kv-events-topic", "x"], "need --kv-events"), ([model, "--kv-events", "tcp://*:0"], "needs exactly one model"),
                            (["--kv-events", "udp://*:5557"], "is no endpoint"), (["--kv-events", "tcp://*:99999"], "cannot listen|is no endpoint"),
@@ -330,7 +336,8 @@ def wrong_options_are_refused(mlxcel, fixtures):
 
 
 CASES = [events_tell_what_the_pool_holds_after_a_load_with_evictions, a_late_subscriber_and_one_that_comes_back_ask_for_what_they_missed,
-         other_topics_get_nothing_and_bad_peers_are_sent_away, a_model_that_sleeps_or_is_unloaded_holds_nothing, other_kinds_of_models, wrong_options_are_refused]
+         other_topics_get_nothing_and_bad_peers_are_sent_away, a_model_that_sleeps_or_is_unloaded_holds_nothing,
+         what_other_kinds_of_models_hold_is_at_most_what_a_router_believes, wrong_options_are_refused]
 
 
 def main():
