@@ -69,7 +69,7 @@ static mlx_status_t open_engine(const mlx_opening_t *opening, const char *path,
                                 const mlx_engine_options_t *options, mlx_engine_t **out_engine) {
   mlx_open_times_t times;
   const unsigned long long faults = mlx_fault_count();
-  MLX_TRY(mlx_open_located(path, options, out_engine, &times));
+  MLX_TRY(mlx_open_located(path, options, opening->options->publish_key, out_engine, &times));
   if (mlx_fault_count() != faults) {  // parts of a file were read as zeros
     mlx_engine_close(*out_engine);
     *out_engine = NULL;

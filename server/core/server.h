@@ -45,6 +45,7 @@ typedef struct mlx_server_options {
   // How models are opened. 0 sequences: 32 on a CPU, 256 on a GPU. 0 memory, on a CPU: 2/3 of |model_memory|,
   // divided by up to 4 models. Its report is not used.
   mlx_engine_options_t engine;
+  const struct mlx_secret_key *publish_key;  // of mlx_open_located; NULL: modules are not published
   const char *chat_template;  // a format or a file, in place of the models' own; NULL: their own
   mlx_kv_events_options_t kv_events;  // of the only model; strings are borrowed
   bool stored;                // the models are those in the cache (open/stored_models.h), which come and go
