@@ -410,8 +410,7 @@ static mlx_status_t open_and_generate(flags_t *f) {
   f->open.engine.prompt_is_chat = f->chat;
   f->open.engine.prompt_is_plain = f->no_special;
   if (!status && f->publish) status = mlx_cli_publish_key(f->secret_key, &key);
-  if (!status)
-    status = mlx_open_located(f->path, &f->open.engine, f->publish ? &key : NULL, &engine, &times);
+  if (!status) status = mlx_open_located(f->path, &f->open.engine, f->publish ? &key : NULL, &engine, &times);
   mlx_secret_key_clear(&key);
   f->render.plain = f->no_special ? engine : NULL;  // the engine knows the special tokens
   if (!status && chat && !f->interactive && f->no_special) status = template_prompt(f, chat, &prompt);

@@ -39,7 +39,7 @@ typedef struct flags {
   size_t word_count;
   const char *all_keys[MAX_KEYS];
   size_t key_count;
-  char *key_text;        // owned: contents of key_file
+  char *key_text;  // owned: contents of key_file
   mlx_secret_key_t publish_key;
   uint64_t model_bytes;  // --model-memory; 0: the default
   int listening_port;    // 0: a Unix socket
@@ -413,7 +413,6 @@ const mlx_verb_t mlx_verb_serve = {
         "names it.\n\n"
         "examples:\n"
         "  mlxcel serve model.gguf\n"
-        "  mlxcel serve\n"
         "  mlxcel serve --models ~/models --host 0.0.0.0 --api-key SECRET",
     .flags = flags,
     .options_size = sizeof(flags_t),

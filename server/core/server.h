@@ -46,9 +46,9 @@ typedef struct mlx_server_options {
   // divided by up to 4 models. Its report is not used.
   mlx_engine_options_t engine;
   const struct mlx_secret_key *publish_key;  // of mlx_open_located; NULL: modules are not published
-  const char *chat_template;  // a format or a file, in place of the models' own; NULL: their own
+  const char *chat_template;          // a format or a file, in place of the models' own; NULL: their own
   mlx_kv_events_options_t kv_events;  // of the only model; strings are borrowed
-  bool stored;                // the models are those in the cache (open/stored_models.h), which come and go
+  bool stored;  // the models are those in the cache (open/stored_models.h), which come and go
   // Adds and loads models, on a thread of its own, when the server listens. Until it returns, /health and
   // most endpoints are 503. If it fails, mlx_server_run ends with its status. NULL: the server is ready.
   mlx_status_t (*prepare)(void *user, mlx_server_t *server);

@@ -25,7 +25,7 @@ struct mlx_kv_batch {
 };
 
 mlx_status_t mlx_kv_batch_create(int rank, mlx_kv_batch_fn_t on_batch, void *user,
-                                  mlx_kv_batch_t **out_batch) {
+                                 mlx_kv_batch_t **out_batch) {
   mlx_kv_batch_t *b;
   *out_batch = NULL;
   MLX_TRY(mlx_alloc(1, sizeof *b, &b));

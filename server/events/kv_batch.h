@@ -1,5 +1,5 @@
-// KV batch: collects the changes of a prefix cache, and writes those of a step in the form of vLLM's KV events
-// (docs/kv-events.md).
+// KV batch: collects the changes of a prefix cache, and writes those of a step in the form of vLLM's KV
+// events (docs/kv-events.md).
 //
 // MessagePack, arrays throughout: the form that all consumers read. The newest vLLM writes maps.
 //   [seconds since 1970, [event, …], rank]
@@ -21,7 +21,7 @@ typedef void (*mlx_kv_batch_fn_t)(void *user, char *payload, size_t length);
 
 // For one engine at a time. Release with mlx_kv_batch_free.
 mlx_status_t mlx_kv_batch_create(int rank, mlx_kv_batch_fn_t on_batch, void *user,
-                                  mlx_kv_batch_t **out_batch) MLX_MUST_USE;
+                                 mlx_kv_batch_t **out_batch) MLX_MUST_USE;
 void mlx_kv_batch_free(mlx_kv_batch_t *batch);  // NULL is fine
 // What collects the changes of an engine's pages (runtime/page_watcher.h).
 mlx_page_watcher_t mlx_kv_batch_watcher(mlx_kv_batch_t *batch);

@@ -11,12 +11,12 @@
 #include "server/http/socket.h"
 
 #define BACKLOG 64
-#define MOST_PEERS 256                       // of both sockets
-#define MOST_WAITING ((size_t)64 << 20)      // bytes of messages that the thread has not taken
-#define MOST_QUEUED ((size_t)64 << 20)       // bytes that a subscriber has not read, before it loses messages
-#define MOST_REPLAYED ((size_t)1 << 20)      // bytes of a replay that are written at a time
-#define MOST_REPLIES ((size_t)64 << 10)      // bytes of replies to a peer that reads nothing
-#define MOST_KEPT 10000                      // messages for replays, and their bytes
+#define MOST_PEERS 256                   // of both sockets
+#define MOST_WAITING ((size_t)64 << 20)  // bytes of messages that the thread has not taken
+#define MOST_QUEUED ((size_t)64 << 20)   // bytes that a subscriber has not read, before it loses messages
+#define MOST_REPLAYED ((size_t)1 << 20)  // bytes of a replay that are written at a time
+#define MOST_REPLIES ((size_t)64 << 10)  // bytes of replies to a peer that reads nothing
+#define MOST_KEPT 10000                  // messages for replays, and their bytes
 #define MOST_KEPT_BYTES ((size_t)64 << 20)
 #define READ_BYTES 4096
 #define HANDSHAKE_MS 10000
@@ -98,7 +98,8 @@ static message_t *kept_at(const mlx_publisher_t *p, size_t nth) {
 
 // Keeps |message|, whose user it becomes, in place of the oldest ones.
 static void keep(mlx_publisher_t *p, message_t *message) {
-  while (p->kept_count == MOST_KEPT || (p->kept_count && p->kept_bytes + message->frames.length > MOST_KEPT_BYTES)) {
+  while (p->kept_count == MOST_KEPT ||
+         (p->kept_count && p->kept_bytes + message->frames.length > MOST_KEPT_BYTES)) {
     message_t *oldest = kept_at(p, 0);
     p->kept_bytes -= oldest->frames.length;
     drop_message(oldest);
@@ -182,7 +183,8 @@ static void on_written(uv_write_t *request, int error) {
   if (peer->publisher->ending) end_if_sent(peer->publisher);
 }
 
-// Writes |head| and then the frames of |message|, if it is not NULL. |head| is constant, or copied if |copies|.
+// Writes |head| and then the frames of |message|, if it is not NULL. |head| is constant, or copied if
+// |copies|.
 static void write_to(peer_t *peer, const void *head, size_t length, bool copies, message_t *message) {
   write_t *w;
   if (peer->is_closing) return;
@@ -388,7 +390,8 @@ static void run(void *user) {
 // Beginning and end
 
 static mlx_status_t endpoint_error(const char *endpoint) {
-  return mlx_error(MLX_USAGE, "'%s' is no endpoint: expected tcp://ADDRESS:PORT, such as tcp://*:5557", endpoint);
+  return mlx_error(MLX_USAGE, "'%s' is no endpoint: expected tcp://ADDRESS:PORT, such as tcp://*:5557",
+                   endpoint);
 }
 
 static mlx_status_t listen_error(const char *endpoint, int error) {

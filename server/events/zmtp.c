@@ -76,7 +76,8 @@ static void reply_append(mlx_zmtp_t *z, const void *bytes, size_t length) {
   z->reply_length += length;
 }
 
-// A command of at most MLX_ZMTP_MAX_REPLY bytes. Names of commands and metadata have their length before them.
+// A command of at most MLX_ZMTP_MAX_REPLY bytes. Names of commands and metadata have their length before
+// them.
 static mlx_zmtp_result_t reply_command(mlx_zmtp_t *z, const char *name, const void *data, size_t length) {
   const uint8_t header[3] = {FLAG_COMMAND, (uint8_t)(1 + strlen(name) + length), (uint8_t)strlen(name)};
   z->reply_length = 0;
@@ -87,7 +88,8 @@ static mlx_zmtp_result_t reply_command(mlx_zmtp_t *z, const char *name, const vo
 }
 
 static mlx_zmtp_result_t reply_ready(mlx_zmtp_t *z) {
-  static const char publisher[] = "\x0bSocket-Type\0\0\0\x03PUB", router[] = "\x0bSocket-Type\0\0\0\x06ROUTER";
+  static const char publisher[] = "\x0bSocket-Type\0\0\0\x03PUB",
+                    router[] = "\x0bSocket-Type\0\0\0\x06ROUTER";
   return z->role == MLX_ZMTP_PUBLISHER ? reply_command(z, "READY", publisher, sizeof publisher - 1)
                                        : reply_command(z, "READY", router, sizeof router - 1);
 }
@@ -100,7 +102,8 @@ static mlx_zmtp_result_t read_greeting(mlx_zmtp_t *z, const uint8_t *bytes, size
   static const char null_mechanism[MECHANISM_BYTES] = "NULL";
   if (length && bytes[0] != 0xff) return bad(z, "its first byte is not that of ZMTP 2 and later");
   if (length >= SIGNATURE_BYTES && !(bytes[SIGNATURE_BYTES - 1] & 1)) return bad(z, "its signature is wrong");
-  if (length > SIGNATURE_BYTES && bytes[SIGNATURE_BYTES] < 3) return bad(z, "its version is older than ZMTP 3");
+  if (length > SIGNATURE_BYTES && bytes[SIGNATURE_BYTES] < 3)
+    return bad(z, "its version is older than ZMTP 3");
   if (length < GREETING_BYTES) return MLX_ZMTP_MORE;
   if (memcmp(bytes + MECHANISM_AT, null_mechanism, MECHANISM_BYTES))
     return bad(z, "it wants to authenticate, and only the mechanism NULL is supported");
@@ -154,7 +157,8 @@ static mlx_zmtp_result_t read_metadata(mlx_zmtp_t *z, const uint8_t *data, size_
     const size_t name = data[0];
     if (length - 1 < name || length - 1 - name < 4) return bad(z, "its metadata are cut off");
     const uint8_t *size = data + 1 + name;
-    const uint32_t value = (uint32_t)size[0] << 24 | (uint32_t)size[1] << 16 | (uint32_t)size[2] << 8 | size[3];
+    const uint32_t value =
+        (uint32_t)size[0] << 24 | (uint32_t)size[1] << 16 | (uint32_t)size[2] << 8 | size[3];
     if (length - 1 - name - 4 < value) return bad(z, "its metadata are cut off");
     bool is_type = name == sizeof wanted - 1;  // names have any case
     for (size_t i = 0; is_type && i < name; ++i) is_type = (data[1 + i] | 0x20) == (wanted[i] | 0x20);
@@ -206,7 +210,8 @@ bool mlx_zmtp_wants(const mlx_zmtp_t *z, const char *topic, size_t length) {
 static mlx_zmtp_result_t read_command(mlx_zmtp_t *z, const frame_t *frame) {
   const uint8_t *data;
   size_t length;
-  if (is_command(frame, "PING", &data, &length)) {  // a time to live of two bytes, and what the answer repeats
+  if (is_command(frame, "PING", &data,
+                 &length)) {  // a time to live of two bytes, and what the answer repeats
     if (length < 2 || length - 2 > MOST_PING_CONTEXT) return bad(z, "a PING has the wrong length");
     return reply_command(z, "PONG", data + 2, length - 2);
   }

@@ -1,5 +1,5 @@
-// ZMTP 3.1, the protocol of ZeroMQ: what the other side of one connection sends, and the bytes to answer. Only
-// what a publisher (PUB) and a server of replies (ROUTER) need, without authentication (mechanism NULL):
+// ZMTP 3.1, the protocol of ZeroMQ: what the other side of one connection sends, and the bytes to answer.
+// Only what a publisher (PUB) and a server of replies (ROUTER) need, without authentication (mechanism NULL):
 // greetings, READY, subscriptions as messages (3.0) and commands (3.1), PING, and requests of 8 bytes.
 //
 // No sockets, no threads. Messages are composed by mlx_zmtp_put_frame.
@@ -10,9 +10,9 @@
 
 #include "base/text.h"
 
-#define MLX_ZMTP_MAX_FRAME 1024         // bytes of a frame that a peer may send
-#define MLX_ZMTP_MAX_SUBSCRIPTIONS 64   // of a peer
-#define MLX_ZMTP_MAX_REPLY 64           // bytes of a reply
+#define MLX_ZMTP_MAX_FRAME 1024        // bytes of a frame that a peer may send
+#define MLX_ZMTP_MAX_SUBSCRIPTIONS 64  // of a peer
+#define MLX_ZMTP_MAX_REPLY 64          // bytes of a reply
 #define MLX_ZMTP_SEQUENCE_BYTES 8
 
 typedef enum mlx_zmtp_role { MLX_ZMTP_PUBLISHER, MLX_ZMTP_ROUTER } mlx_zmtp_role_t;

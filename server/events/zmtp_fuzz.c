@@ -21,8 +21,10 @@ static void run(const uint8_t *bytes, size_t size, mlx_zmtp_role_t role, size_t 
     memcpy(copy, bytes + done, arrived - done);
     const mlx_zmtp_result_t result = mlx_zmtp_read(&zmtp, copy, arrived - done, &used);
     mlx_free(copy);
-    if (used > arrived - done || (result == MLX_ZMTP_MORE) != (!used && result != MLX_ZMTP_BAD)) __builtin_trap();
-    if (zmtp.topic_count > MLX_ZMTP_MAX_SUBSCRIPTIONS || zmtp.reply_length > MLX_ZMTP_MAX_REPLY) __builtin_trap();
+    if (used > arrived - done || (result == MLX_ZMTP_MORE) != (!used && result != MLX_ZMTP_BAD))
+      __builtin_trap();
+    if (zmtp.topic_count > MLX_ZMTP_MAX_SUBSCRIPTIONS || zmtp.reply_length > MLX_ZMTP_MAX_REPLY)
+      __builtin_trap();
     done += used;
     if (result == MLX_ZMTP_BAD) {
       if (!zmtp.reason) __builtin_trap();

@@ -6,6 +6,7 @@ The packages of tests/cluster/requirements.txt are in BUILD/ray, which must be i
 """
 import asyncio
 import concurrent.futures
+import http.client
 import importlib.util
 import json
 import os
@@ -121,7 +122,7 @@ class Load:
             for _ in range(300):
                 try:
                     status, answer = post(self.url, "/v1/completions", **fields(which))
-                except (ConnectionError, urllib.error.URLError):
+                except (ConnectionError, http.client.HTTPException, urllib.error.URLError):  # also in the middle of an answer
                     status, answer = 0, ""
                 self.attempts[status] = self.attempts.get(status, 0) + 1
                 if status == 200:

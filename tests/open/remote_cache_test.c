@@ -387,8 +387,7 @@ TEST(wrong_places_are_refused) {
   remove_folder();
 }
 
-TEST_MAIN(CASE(a_start_with_a_remote_cache_needs_no_compiler),
-          CASE(run_and_serve_publish_what_they_compile),
+TEST_MAIN(CASE(a_start_with_a_remote_cache_needs_no_compiler), CASE(run_and_serve_publish_what_they_compile),
           CASE(a_web_server_and_a_registry_are_caches_too), CASE(eight_clients_at_once_get_the_module),
           CASE(a_server_that_dies_in_the_middle_costs_only_time), CASE(a_forged_entry_is_not_used),
           CASE(an_entry_of_another_compiler_is_not_used), CASE(wrong_places_are_refused))

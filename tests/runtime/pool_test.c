@@ -224,8 +224,8 @@ static void on_step(void *user) {
   ++watched.steps;
 }
 
-// Page |nth| of a binary tree of prompts has 16 tokens |nth|. Publishes the pages from the root to |nth|, as a
-// sequence does, and releases them.
+// Page |nth| of a binary tree of prompts has 16 tokens |nth|. Publishes the pages from the root to |nth|, as
+// a sequence does, and releases them.
 static void publish_path(mlx_pool_t *pool, int nth) {
   int path[8], length = 0;
   int32_t pages[8], ids[16];

@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "server/events/zmtp.h"
 #include "tests/support/check.h"
+#include "tests/support/receive.h"
 
 #define LARGE (1 << 20)  // bytes of a payload
 #define LARGE_COUNT 150
@@ -42,9 +43,9 @@ static int connect_to(int port) {
   return fd;
 }
 
-static void receive(int fd, char *out, size_t length) {
+static void receive_all(int fd, char *out, size_t length) {
   for (size_t done = 0; done < length;) {
-    const ssize_t got = recv(fd, out + done, length - done, 0);
+    const ssize_t got = receive(fd, out + done, length - done, 0);
     CHECK(got > 0);
     done += (size_t)got;
   }
@@ -66,10 +67,10 @@ static int join(int port, const char *type, const mlx_text_t *rest) {
   CHECK_OK(mlx_text_finish(&out));
   CHECK_INT(send(fd, out.data, out.length, 0), out.length);
   mlx_text_clear(&out);
-  receive(fd, answer, sizeof answer);
+  receive_all(fd, answer, sizeof answer);
   CHECK(!memcmp(answer + 12, "NULL", 4) && answer[64] == 4);
   char command[256];
-  receive(fd, command, (unsigned char)answer[65]);
+  receive_all(fd, command, (unsigned char)answer[65]);
   return fd;
 }
 
@@ -85,15 +86,15 @@ static int subscribe(int port) {
 static size_t receive_frame(int fd, bool *out_more, char *out, size_t size) {
   static char scrap[LARGE];
   unsigned char header[9];
-  receive(fd, (char *)header, 2);
+  receive_all(fd, (char *)header, 2);
   uint64_t length = header[1];
   if (header[0] & 2) {
-    receive(fd, (char *)header + 2, 7);
+    receive_all(fd, (char *)header + 2, 7);
     length = 0;
     for (int i = 1; i < 9; ++i) length = length << 8 | header[i];
   }
   CHECK(length <= sizeof scrap);
-  receive(fd, scrap, length);
+  receive_all(fd, scrap, length);
   memcpy(out, scrap, length < size ? length : size);
   *out_more = header[0] & 1;
   return length;
@@ -136,8 +137,8 @@ TEST(a_peer_that_reads_nothing_loses_messages_and_no_other_one_does) {
     do CHECK_INT(receive_message(fast, "topic", &length), ++fast_at);
     while (length != LARGE);
   }
-  // The slow one has 64 MiB and what fits into the buffers of the sockets. As soon as it has read some, it gets
-  // later messages.
+  // The slow one has 64 MiB and what fits into the buffers of the sockets. As soon as it has read some, it
+  // gets later messages.
   int received = 0, gaps = 0;
   do {
     const uint64_t number = receive_message(slow, "topic", &length);
@@ -157,7 +158,8 @@ TEST(a_peer_that_reads_nothing_loses_messages_and_no_other_one_does) {
   mlx_text_clear(&request);
   uint64_t at = receive_message(again, "", &length);
   CHECK(at > 0 && at < slow_at);
-  for (uint64_t number; (number = receive_message(again, "", &length)) != FINISH; ++at) CHECK_INT(number, at + 1);
+  for (uint64_t number; (number = receive_message(again, "", &length)) != FINISH; ++at)
+    CHECK_INT(number, at + 1);
   CHECK_INT(at, slow_at);
   CHECK_INT(length, 0);
   close(slow);
@@ -189,7 +191,8 @@ TEST(too_many_peers_are_closed_and_the_first_ones_stay) {
   int many[MANY], refused = 0;
   char greeting[64];
   for (int i = 0; i < MANY; ++i) many[i] = connect_to(mlx_publisher_port(publisher));
-  for (int i = 0; i < MANY; ++i) refused += recv(many[i], greeting, sizeof greeting, MSG_WAITALL) != sizeof greeting;
+  for (int i = 0; i < MANY; ++i)
+    refused += receive(many[i], greeting, sizeof greeting, MSG_WAITALL) != sizeof greeting;
   CHECK_INT(refused, MANY - 255);
   await(publisher, first);
   for (int i = 0; i < MANY; ++i) close(many[i]);
@@ -207,7 +210,7 @@ TEST(what_was_pushed_before_the_end_is_sent) {
   do receive_message(fd, "topic", &length);
   while (length != 109);
   char byte;
-  CHECK_INT(recv(fd, &byte, 1, 0), 0);
+  CHECK_INT(receive(fd, &byte, 1, 0), 0);
   close(fd);
 }
 
@@ -225,5 +228,5 @@ TEST(a_port_in_use_is_an_error) {
 
 TEST_MAIN(CASE(a_peer_that_reads_nothing_loses_messages_and_no_other_one_does),
           CASE(a_message_that_there_is_no_memory_for_leaves_a_gap),
-          CASE(too_many_peers_are_closed_and_the_first_ones_stay), CASE(what_was_pushed_before_the_end_is_sent),
-          CASE(a_port_in_use_is_an_error))
+          CASE(too_many_peers_are_closed_and_the_first_ones_stay),
+          CASE(what_was_pushed_before_the_end_is_sent), CASE(a_port_in_use_is_an_error))
