@@ -166,6 +166,10 @@ fetch_clients() {
   rm -rf "$build/clients"
   python3 -m pip install --disable-pip-version-check --no-compile --no-deps --require-hashes --only-binary=:all: --target "$build/clients" -r tests/clients/requirements.txt
 }
+fetch_ray() {
+  rm -rf "$build/ray"
+  python3 -m pip install --disable-pip-version-check --no-compile --no-deps --require-hashes --only-binary=:all: --target "$build/ray" -r tests/cluster/requirements.txt
+}
 fetch_schemas() {
   rm -rf "$build/schemas"
   python3 -m pip install --disable-pip-version-check --no-compile --no-deps --require-hashes --only-binary=:all: --target "$build/schemas" -r tests/schemas/requirements.txt
@@ -717,6 +721,7 @@ fetch_for_all_tests() {
   fetch_for_tests
   fetch_debian
   (once "$build/clients" "$(cat tests/clients/requirements.txt)" 'fetching clients of the server' fetch_clients) || echo 'continuing without them: cases that need them are skipped'
+  (once "$build/ray" "$(cat tests/cluster/requirements.txt)" 'fetching Ray' fetch_ray) || echo 'continuing without it: the test ray is skipped'
   (once "$build/schemas" "$(cat tests/schemas/requirements.txt)" 'fetching packages with JSON schemas' fetch_schemas) || echo 'continuing without them: the test schemas is skipped'
   (once "$build/sdists" "$(cat tests/clients/sdists.txt)" 'fetching tests of the clients' fetch_client_tests) || echo 'continuing without them: the test sdk is skipped'
   (once "$deps/playwright" "$(cat tests/page/npm.txt)" 'fetching the browser driver' fetch_npm tests/page/npm.txt "$deps/playwright") || true

@@ -84,17 +84,14 @@ static mlx_status_t print_kernels(const mlx_compiled_t *compiled) {
 }
 
 // --publish: adds the modules to the remote cache.
-static mlx_status_t publish(const mlx_compiled_t *compiled, mlx_remote_cache_t *remote, const flags_t *f) {
-  mlx_secret_key_t key;
-  mlx_status_t status = mlx_cli_secret_key(f->secret_key, &key);
-  for (size_t i = 0; i < compiled->module_count && !status; ++i) {
+static mlx_status_t publish(const mlx_compiled_t *compiled, mlx_remote_cache_t *remote,
+                            const mlx_secret_key_t *key) {
+  for (size_t i = 0; i < compiled->module_count; ++i) {
     bool added;
-    status = mlx_remote_modules_put(remote, compiled->modules[i].entry.folder, &key, &added);
-    if (!status)
-      mlx_terminal_note("%s the remote cache\n", added ? "published in" : "there already: the module is in");
+    MLX_TRY(mlx_remote_modules_put(remote, compiled->modules[i].entry.folder, key, &added));
+    mlx_terminal_note("%s the remote cache\n", added ? "published in" : "there already: the module is in");
   }
-  mlx_secret_key_clear(&key);
-  return status;
+  return NULL;
 }
 
 static mlx_status_t write_compiled(const mlx_compiled_t *compiled, const mlx_compile_options_t *options,
@@ -110,16 +107,15 @@ static mlx_status_t compile_and_write(const char *model, mlx_compile_options_t *
   mlx_cache_t *cache = NULL;
   mlx_remote_cache_t *remote;
   mlx_compiled_t compiled = {0};
+  mlx_secret_key_t key = {0};
   if (!options->module_only) MLX_TRY(mlx_compiled_check_path(out));
   MLX_TRY(mlx_remote_modules_open(options, &remote));
-  mlx_status_t status = NULL;
-  if (f->publish && !remote)
-    status = mlx_status_hint(mlx_error(MLX_USAGE, "--publish needs a remote cache"),
-                             "set MLXCEL_REMOTE_CACHE to oci://HOST/NAME, https://HOST/PATH or a folder");
+  mlx_status_t status = f->publish ? mlx_cli_publish_key(f->secret_key, &key) : NULL;
   if (!status) status = mlx_cache_open(NULL, &cache);
   if (!status) status = mlx_compile(model, options, cache, &compiled);
   if (!status) status = write_compiled(&compiled, options, out, f);
-  if (!status && f->publish) status = publish(&compiled, remote, f);
+  if (!status && f->publish) status = publish(&compiled, remote, &key);
+  mlx_secret_key_clear(&key);
   mlx_compiled_release(&compiled);
   mlx_cache_close(cache);
   mlx_remote_cache_close(remote);
@@ -279,7 +275,7 @@ static const mlx_flag_t flags[] = {
                   "path of iree-compile (default: $MLXCEL_IREE_COMPILE, else the built-in one)"),
     MLX_INT_FLAG(flags_t, timeout, "--timeout", "SECONDS",
                  "time limit of iree-compile (default: 1800)", 1, 1 << 24),
-    MLX_SWITCH_FLAG(flags_t, publish, "--publish", "sign the modules and add them to the cache at $MLXCEL_REMOTE_CACHE"),
+    MLX_PUBLISH_FLAG(flags_t, publish),
     MLX_SECRET_KEY_FLAG(flags_t, secret_key, "--secret-key"),
     MLX_QUIET_FLAG(flags_t, quiet),
     MLX_VERBOSE_FLAG(flags_t, verbose),

@@ -28,7 +28,7 @@ const mlx_variable_t mlx_variables[] = {
     {"MLXCEL_IMAGES", "folder of compiled CUDA kernels that come with mlxcel (default: ../share/mlxcel/images)"},
     {"MLXCEL_TRUSTED",
      "folder of the trusted public keys (default: trusted, beside the default configuration file)"},
-    {"MLXCEL_PASSWORD", "password of the secret key, for keygen, sign, compile --publish and cache push without a terminal"},
+    {"MLXCEL_PASSWORD", "password of the secret key, for keygen, sign, --publish and cache push without a terminal"},
     {"HF_ENDPOINT", "address of the hub that models are pulled from (default: the public hub)"},
     {NULL, NULL},
 };

@@ -63,7 +63,7 @@ mlx_status_t mlx_cli_open(const mlx_open_flags_t *flags, mlx_engine_t **out_engi
   char *path;
   *out_engine = NULL;
   MLX_TRY(mlx_locate(flags->model, flags->engine.report, &path));
-  mlx_status_t status = mlx_open_located(path, &flags->engine, out_engine, out_times);
+  mlx_status_t status = mlx_open_located(path, &flags->engine, NULL, out_engine, out_times);
   mlx_free(path);
   return status;
 }

@@ -17,6 +17,7 @@
 #include "cli/parse.h"
 #include "cli/progress.h"
 #include "cli/sampling.h"
+#include "cli/secret_key.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 #include "line/prompt.h"
@@ -30,10 +31,10 @@
 
 typedef struct flags {
   mlx_open_flags_t open;
-  const char *prompt, *prompt_file, *system, *tools_file, *chat_template, *variables;
+  const char *prompt, *prompt_file, *system, *tools_file, *chat_template, *variables, *secret_key;
   mlx_flag_list_t stops;
   int64_t count;
-  bool raw, no_special, escape, no_escape, json, ignore_eos, quiet;
+  bool raw, no_special, escape, no_escape, json, ignore_eos, quiet, publish;
   mlx_sampling_flags_t sampling;
   // Not flags: set before the model is opened.
   char *path;  // owned: of the model
@@ -399,6 +400,7 @@ static mlx_status_t open_and_generate(flags_t *f) {
   mlx_chat_t *chat = NULL;
   mlx_engine_t *engine = NULL;
   mlx_open_times_t times;
+  mlx_secret_key_t key = {0};
   mlx_status_t status = f->interactive ? NULL : read_prompt(f, &prompt);
   if (!status) status = prepare_chat(f, &chat);
   if (!status) status = check_chat_input(f);
@@ -407,7 +409,9 @@ static mlx_status_t open_and_generate(flags_t *f) {
   f->open.engine.prompt_length = prompt.length;
   f->open.engine.prompt_is_chat = f->chat;
   f->open.engine.prompt_is_plain = f->no_special;
-  if (!status) status = mlx_open_located(f->path, &f->open.engine, &engine, &times);
+  if (!status && f->publish) status = mlx_cli_publish_key(f->secret_key, &key);
+  if (!status) status = mlx_open_located(f->path, &f->open.engine, f->publish ? &key : NULL, &engine, &times);
+  mlx_secret_key_clear(&key);
   f->render.plain = f->no_special ? engine : NULL;  // the engine knows the special tokens
   if (!status && chat && !f->interactive && f->no_special) status = template_prompt(f, chat, &prompt);
   if (!status) {
@@ -473,6 +477,8 @@ static const mlx_flag_t flags[] = {
                   "variables for the chat template: {\"enable_thinking\": false}"),
     MLX_TOOLS_FLAG(flags_t, tools_file),
     MLX_RARE_OPEN_FLAGS(flags_t, open),
+    MLX_PUBLISH_FLAG(flags_t, publish),
+    MLX_SECRET_KEY_FLAG(flags_t, secret_key, "--secret-key"),
     MLX_SWITCH_FLAG(flags_t, ignore_eos, "--ignore-eos", "continue after the end-of-text token"),
     MLX_GROUP_END,
     MLX_JSON_FLAG(flags_t, json),

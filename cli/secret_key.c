@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/user.h"
 #include "cli/password.h"
 #include "cli/terminal.h"
 
@@ -33,4 +34,11 @@ mlx_status_t mlx_cli_secret_key(const char *given, mlx_secret_key_t *out_key) {
   mlx_free(pair);
   mlx_free(path);
   return status;
+}
+
+mlx_status_t mlx_cli_publish_key(const char *path, mlx_secret_key_t *out_key) {
+  if (!mlx_environment("MLXCEL_REMOTE_CACHE"))
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--publish needs a remote cache"),
+                           "set MLXCEL_REMOTE_CACHE to oci://HOST/NAME, https://HOST/PATH or a folder");
+  return mlx_cli_secret_key(path, out_key);
 }

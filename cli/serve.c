@@ -11,6 +11,7 @@
 #include "base/unfinished.h"
 #include "cli/open.h"
 #include "cli/parse.h"
+#include "cli/secret_key.h"
 #include "cli/served.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
@@ -27,17 +28,19 @@ typedef struct flags {
   mlx_flag_list_t models, names, aliases, keys;
   const char *folder, *host, *key_file, *certificate, *private_key, *cors, *allowed_hosts, *unix_path, *log,
       *model_memory, *address_file;
-  const char *chat_template, *reasoning, *allow_pull;
+  const char *chat_template, *reasoning, *allow_pull, *secret_key;
+  mlx_kv_events_options_t kv_events;
   mlx_sampling_t sampling;
   int64_t port, queue, work, connections, address_connections;
   double drain, stall, idle, keep, prefill_share;
-  bool no_page, no_special, sleep_mode, strict, allow_copy, allow_delete, quiet;
+  bool no_page, no_special, sleep_mode, strict, allow_copy, allow_delete, publish, quiet;
   // Not flags.
   const char *words[MAX_WORDS];
   size_t word_count;
   const char *all_keys[MAX_KEYS];
   size_t key_count;
-  char *key_text;        // owned: contents of key_file
+  char *key_text;  // owned: contents of key_file
+  mlx_secret_key_t publish_key;
   uint64_t model_bytes;  // --model-memory; 0: the default
   int listening_port;    // 0: a Unix socket
   bool stored;           // no model was given: serve the stored ones
@@ -95,6 +98,12 @@ static mlx_status_t check_options(flags_t *f) {
   for (size_t i = 0; i < f->names.count; ++i) {
     if (!*f->names.items[i]) return mlx_error(MLX_USAGE, "option --served-model-name expects a name");
   }
+  if ((f->kv_events.replay || f->kv_events.topic) && !f->kv_events.endpoint)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--kv-events-replay and --kv-events-topic need --kv-events"),
+                           "give --kv-events tcp://*:5557");
+  if (f->kv_events.endpoint && (f->word_count + f->models.count != 1 || f->folder))
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--kv-events needs exactly one model"),
+                           "start a server for each model");
   MLX_TRY(read_keys(f));
   MLX_TRY(mlx_sampling_check(&f->sampling));
   if (f->reasoning) MLX_TRY(mlx_request_defaults_check(f->reasoning));
@@ -224,6 +233,8 @@ static void fill_options(flags_t *f, mlx_server_options_t *out) {
   out->report = mlx_terminal_report();
   out->engine = f->open.engine;
   out->chat_template = f->chat_template;
+  out->publish_key = f->publish ? &f->publish_key : NULL;
+  out->kv_events = f->kv_events;
   out->stored = f->stored;
   out->prepare = prepare;
   out->on_ready = print_ready;
@@ -260,6 +271,7 @@ static mlx_status_t serve(flags_t *f) {
   mlx_server_t *server;
   MLX_TRY(check_options(f));
   MLX_TRY(mlx_size_parse(f->model_memory, "--model-memory", &f->model_bytes));
+  if (f->publish) MLX_TRY(mlx_cli_publish_key(f->secret_key, &f->publish_key));
   fill_options(f, &options);
   mlx_fault_recover();  // a file that is truncated ends the requests of its model, not the server
   MLX_TRY(mlx_server_create(&options, &server));
@@ -295,6 +307,7 @@ static mlx_status_t run(const mlx_command_line_t *line) {
   MLX_TRY(mlx_terminal_set_quiet(f.quiet, f.open.engine.verbose));
   MLX_TRY(mlx_open_flags_read(&f.open));
   mlx_status_t status = serve(&f);
+  mlx_secret_key_clear(&f.publish_key);
   mlx_free(f.key_text);
   return status;
 }
@@ -353,6 +366,11 @@ static const mlx_flag_t flags[] = {
     MLX_SWITCH_FLAG(flags_t, allow_delete, "--allow-delete", "clients may delete stored models (/api/delete)"),
     MLX_SWITCH_FLAG(flags_t, sleep_mode, "--enable-sleep-mode",
                     "clients may give the memory of models back and load them again (/sleep, /wake_up)"),
+    MLX_TEXT_FLAG(flags_t, kv_events.endpoint, "--kv-events", "ENDPOINT",
+                  "publish what the prefix cache holds to routers, as vLLM does: tcp://*:5557, with tokens of prompts"),
+    MLX_TEXT_FLAG(flags_t, kv_events.replay, "--kv-events-replay", "ENDPOINT",
+                  "repeat the last of these events to those who ask: tcp://*:5558"),
+    MLX_TEXT_FLAG(flags_t, kv_events.topic, "--kv-events-topic", "TEXT", "their topic (default: kv@HOSTNAME@MODEL)"),
     MLX_SWITCH_FLAG(flags_t, no_page, "--no-page", "do not serve the chat page at /"),
     MLX_NO_SPECIAL_FLAG(flags_t, no_special),
     MLX_SWITCH_FLAG(flags_t, strict, "--strict", "refuse requests with unknown fields, instead of ignoring these fields"),
@@ -363,6 +381,8 @@ static const mlx_flag_t flags[] = {
     MLX_TEXT_FLAG(flags_t, open.engine.cpu_level, "--cpu-level", "LEVEL",
                   "CPU level to compile for, or to select in a portable bundle (x86-64-v3)"),
     MLX_KERNELS_FLAG(flags_t, open.engine.kernels),
+    MLX_PUBLISH_FLAG(flags_t, publish),
+    MLX_SECRET_KEY_FLAG(flags_t, secret_key, "--secret-key"),
     MLX_TEXT_FLAG(flags_t, reasoning, "--reasoning", "on|off|EFFORT",
                   "reasoning of chats that say nothing about it; EFFORT: none to max (default: the chat template's)"),
     MLX_NUMBER_FLAG(flags_t, sampling.temperature, "--temp", "T", "sampling temperature (default: 0.8; 0: greedy)", 0, 1000000),
@@ -393,7 +413,6 @@ const mlx_verb_t mlx_verb_serve = {
         "names it.\n\n"
         "examples:\n"
         "  mlxcel serve model.gguf\n"
-        "  mlxcel serve\n"
         "  mlxcel serve --models ~/models --host 0.0.0.0 --api-key SECRET",
     .flags = flags,
     .options_size = sizeof(flags_t),

@@ -56,6 +56,7 @@ static mlx_status_t read_formats(const mlx_engine_options_t *o, mlx_compile_opti
 typedef struct source {
   const char *path;
   const mlx_engine_options_t *options;  // of the caller
+  const mlx_secret_key_t *publish;      // NULL: modules are not published
   mlx_cache_t *cache;
   mlx_tokenizer_t *tokenizer;
   int32_t *prompt;
@@ -97,6 +98,19 @@ static mlx_status_t open_compiled(source_t *source, const mlx_compiled_t *compil
   return changed;
 }
 
+// Adds the modules to the remote cache. The model runs also without it, so a failure is a note.
+static void publish(const mlx_compiled_t *compiled, mlx_remote_cache_t *remote, const mlx_secret_key_t *key,
+                    const mlx_report_t *report) {
+  mlx_status_t status = NULL;
+  for (size_t i = 0; i < compiled->module_count && !status; ++i) {
+    bool added;
+    status = mlx_remote_modules_put(remote, compiled->modules[i].entry.folder, key, &added);
+    if (!status && added) mlx_report_note(report, "published in the remote cache");
+  }
+  if (status) mlx_report_note(report, "not published in the remote cache: %s", mlx_status_message(status));
+  mlx_status_free(status);
+}
+
 static mlx_status_t compile_and_open(source_t *source, mlx_compile_options_t *compile,
                                      const mlx_engine_options_t *options, mlx_engine_t **out,
                                      mlx_open_times_t *times) {
@@ -115,6 +129,7 @@ static mlx_status_t compile_and_open(source_t *source, mlx_compile_options_t *co
     return status;
   }
   status = mlx_compile(source->path, compile, source->cache, &compiled);
+  if (!status && remote && source->publish) publish(&compiled, remote, source->publish, options->report);
   mlx_remote_cache_close(remote);
   times->compile_seconds = compiled.seconds;
   times->was_compiled = !status && !compiled.from_cache;
@@ -128,7 +143,8 @@ static mlx_status_t compile_and_open(source_t *source, mlx_compile_options_t *co
 }
 
 static mlx_status_t open_source(const char *path, const mlx_engine_options_t *o,
-                                mlx_compile_options_t *compile, mlx_engine_t **out, mlx_open_times_t *times) {
+                                const mlx_secret_key_t *publish_key, mlx_compile_options_t *compile,
+                                mlx_engine_t **out, mlx_open_times_t *times) {
   char target[64] = "cpu";
   mlx_engine_options_t options = *o;
   options.dtype = options.kv = options.cpu_level = options.prompt = NULL;  // the compiler applies them
@@ -141,7 +157,7 @@ static mlx_status_t open_source(const char *path, const mlx_engine_options_t *o,
     if (o->device == MLX_USE_AUTO) options.reason = no_gpu ? mlx_status_message(no_gpu) : "there is a GPU";
   }
   compile->target = target;
-  source_t source = {.path = path, .options = o};
+  source_t source = {.path = path, .options = o, .publish = publish_key};
   mlx_status_t status = compile_and_open(&source, compile, &options, out, times);
   mlx_status_free(no_gpu);
   return status;
@@ -150,10 +166,12 @@ static mlx_status_t open_source(const char *path, const mlx_engine_options_t *o,
 // ----------------------------------------------------------------------------------------------------------
 // Bundles
 
-static mlx_status_t open_model(const char *path, const mlx_engine_options_t *options, mlx_engine_t **out,
+static mlx_status_t open_model(const char *path, const mlx_engine_options_t *options,
+                               const mlx_secret_key_t *publish_key, mlx_engine_t **out,
                                mlx_open_times_t *times);
 
-static mlx_status_t open_bundle(const char *bundle, const mlx_engine_options_t *options, mlx_engine_t **out,
+static mlx_status_t open_bundle(const char *bundle, const mlx_engine_options_t *options,
+                                const mlx_secret_key_t *publish_key, mlx_engine_t **out,
                                 mlx_open_times_t *times) {
   char *source;
   if (options->quantize) {
@@ -167,28 +185,30 @@ static mlx_status_t open_bundle(const char *bundle, const mlx_engine_options_t *
     mlx_report_note(options->report, "%s; compiling it again from %s with the options of this command",
                     mlx_status_message(status), source);
     mlx_status_free(status);
-    status = open_model(source, options, out, times);
+    status = open_model(source, options, publish_key, out, times);
   }
   mlx_free(source);
   return status;
 }
 
-static mlx_status_t open_model(const char *path, const mlx_engine_options_t *options, mlx_engine_t **out,
+static mlx_status_t open_model(const char *path, const mlx_engine_options_t *options,
+                               const mlx_secret_key_t *publish_key, mlx_engine_t **out,
                                mlx_open_times_t *times) {
   const bool is_bundle = mlx_engine_is_bundle(path);
   mlx_compile_options_t compile = {0};
   MLX_TRY(check_level(options->cpu_level, options->device, is_bundle));
   MLX_TRY(read_formats(options, &compile));
-  return is_bundle ? open_bundle(path, options, out, times)
-                   : open_source(path, options, &compile, out, times);
+  return is_bundle ? open_bundle(path, options, publish_key, out, times)
+                   : open_source(path, options, publish_key, &compile, out, times);
 }
 
 mlx_status_t mlx_open_located(const char *path, const mlx_engine_options_t *options,
-                              mlx_engine_t **out_engine, mlx_open_times_t *out_times) {
+                              const mlx_secret_key_t *publish_key, mlx_engine_t **out_engine,
+                              mlx_open_times_t *out_times) {
   *out_engine = NULL;
   *out_times = (mlx_open_times_t){0};
   const double start = mlx_seconds();
-  MLX_TRY(open_model(path, options, out_engine, out_times));
+  MLX_TRY(open_model(path, options, publish_key, out_engine, out_times));
   out_times->load_seconds = mlx_seconds() - start - out_times->compile_seconds;
   return NULL;
 }
@@ -198,7 +218,7 @@ mlx_status_t mlx_open(const char *model, const mlx_engine_options_t *options, ml
   mlx_open_times_t times;
   *out_engine = NULL;
   MLX_TRY(mlx_locate(model, options->report, &path));
-  mlx_status_t status = mlx_open_located(path, options, out_engine, &times);
+  mlx_status_t status = mlx_open_located(path, options, NULL, out_engine, &times);
   mlx_free(path);
   return status;
 }

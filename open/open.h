@@ -3,6 +3,7 @@
 #ifndef MLXCEL_OPEN_OPEN_H_
 #define MLXCEL_OPEN_OPEN_H_
 
+#include "artifact/minisign.h"
 #include "runtime/mlxcel.h"
 
 typedef struct mlx_open_times {
@@ -11,8 +12,11 @@ typedef struct mlx_open_times {
   bool was_compiled;  // false for a bundle and for a model that was in the cache
 } mlx_open_times_t;
 
-// Opens the model at |path|, which mlx_locate returned. Release with mlx_engine_close.
+// Opens the model at |path|, which mlx_locate returned. If |publish_key| is not NULL, the modules of a model
+// that is not a bundle are signed with this key and added to the cache at $MLXCEL_REMOTE_CACHE, unless they
+// are there; if that fails, a note says so. Release with mlx_engine_close.
 mlx_status_t mlx_open_located(const char *path, const mlx_engine_options_t *options,
-                              mlx_engine_t **out_engine, mlx_open_times_t *out_times) MLX_MUST_USE;
+                              const mlx_secret_key_t *publish_key, mlx_engine_t **out_engine,
+                              mlx_open_times_t *out_times) MLX_MUST_USE;
 
 #endif  // MLXCEL_OPEN_OPEN_H_

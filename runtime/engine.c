@@ -596,6 +596,10 @@ static uint64_t window_kv_bytes(const mlx_variant_t *v) {
   return (uint64_t)((double)v->kv_bytes * (double)v->window_page_bytes / pages + 0.5);
 }
 
+void mlx_engine_watch_pages(mlx_engine_t *engine, const mlx_page_watcher_t *watcher) {
+  mlx_pool_watch(engine->pool, watcher);
+}
+
 bool mlx_engine_is_damaged(const mlx_engine_t *engine) {
   return engine->weights.data && mlx_fault_hit(engine->weights.data);
 }

@@ -34,6 +34,9 @@ struct mlx_pool {
   uint64_t bucket_count;  // a power of two
   bool *slots;            // [slot_count] taken
   bool releases_first;    // mlx_pool_release_first was called
+  mlx_page_watcher_t watcher;  // functions NULL: there is none
+  int64_t full_count;          // published pages that are full
+  bool has_told;               // the watcher had a call since its last on_step
   int64_t slot_count;
 };
 
@@ -71,8 +74,24 @@ mlx_status_t mlx_pool_create(int64_t pages, int64_t window_pages, int64_t slots,
   return NULL;
 }
 
+void mlx_pool_watch(mlx_pool_t *pool, const mlx_page_watcher_t *watcher) { pool->watcher = *watcher; }
+
+void mlx_pool_end_step(mlx_pool_t *pool) {
+  if (!pool->has_told) return;
+  pool->has_told = false;
+  pool->watcher.on_step(pool->watcher.user);
+}
+
+static void tell_cleared(mlx_pool_t *pool) {
+  if (!pool->full_count || !pool->watcher.on_cleared) return;
+  pool->watcher.on_cleared(pool->watcher.user);
+  pool->has_told = true;
+}
+
 void mlx_pool_free(mlx_pool_t *pool) {
   if (!pool) return;
+  tell_cleared(pool);
+  mlx_pool_end_step(pool);
   mlx_frames_clear(&pool->frames);
   mlx_frames_clear(&pool->windows);
   mlx_frames_clear(&pool->states);
@@ -156,11 +175,25 @@ static void unpublish(mlx_pool_t *pool, int32_t page) {
   page_t *p = &pool->pages[page];
   detach_window(pool, page);
   detach_state(pool, page);
+  pool->full_count -= p->count == MLX_KV_PAGE;
   int32_t *link = bucket_of(pool, p->before);
   while (*link != page) link = &pool->pages[*link].next_in_bucket;
   *link = p->next_in_bucket;
   p->count = p->parent = p->next_in_bucket = 0;
   p->before = p->after = 0;
+}
+
+static void tell_stored(mlx_pool_t *pool, const page_t *page) {
+  if (!pool->watcher.on_stored) return;
+  pool->watcher.on_stored(pool->watcher.user, page->after, page->parent ? &page->before : NULL, page->ids);
+  pool->has_told = true;
+}
+
+// Before |page| is unpublished.
+static void tell_removed(mlx_pool_t *pool, const page_t *page) {
+  if (page->count < MLX_KV_PAGE || !pool->watcher.on_removed) return;
+  pool->watcher.on_removed(pool->watcher.user, page->after);
+  pool->has_told = true;
 }
 
 int32_t mlx_pool_publish(mlx_pool_t *pool, int32_t parent, int32_t page, const int32_t *ids, size_t count) {
@@ -182,6 +215,9 @@ int32_t mlx_pool_publish(mlx_pool_t *pool, int32_t parent, int32_t page, const i
   int32_t *bucket = bucket_of(pool, p->before);
   p->next_in_bucket = *bucket;
   *bucket = page;
+  if (count < MLX_KV_PAGE) return page;
+  ++pool->full_count;
+  tell_stored(pool, p);
   return page;
 }
 
@@ -204,6 +240,7 @@ static void unpublish_tree(mlx_pool_t *pool, int32_t root) {
       at = child;
       continue;
     }
+    tell_removed(pool, &pool->pages[at]);
     unpublish(pool, at);
     if (at == root) return;
     if (!pool->frames.items[at].users) mlx_frames_free(&pool->frames, at);
@@ -240,6 +277,7 @@ void mlx_pool_release_first(mlx_pool_t *pool, int32_t page) {
 }
 
 void mlx_pool_forget(mlx_pool_t *pool) {
+  tell_cleared(pool);
   for (int32_t page = 1; page < pool->frames.count; ++page) {
     if (!pool->pages[page].count) continue;
     unpublish(pool, page);

@@ -32,6 +32,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "runtime/page_watcher.h"
 
 typedef struct mlx_pool mlx_pool_t;
 
@@ -40,6 +41,12 @@ typedef struct mlx_pool mlx_pool_t;
 mlx_status_t mlx_pool_create(int64_t pages, int64_t window_pages, int64_t slots,
                              mlx_pool_t **out_pool) MLX_MUST_USE;
 void mlx_pool_free(mlx_pool_t *pool);  // NULL is fine
+
+// From now on |watcher| learns which full pages are published. Before the first page is. Freeing the pool
+// unpublishes all pages.
+void mlx_pool_watch(mlx_pool_t *pool, const mlx_page_watcher_t *watcher);
+// Calls its on_step if it had another call since the last one.
+void mlx_pool_end_step(mlx_pool_t *pool);
 
 // The lowest free slot; -1 if all are taken.
 int32_t mlx_pool_take_slot(mlx_pool_t *pool);

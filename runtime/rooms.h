@@ -5,6 +5,7 @@
 
 #include "base/weight_reader.h"
 #include "runtime/mlxcel.h"
+#include "runtime/page_watcher.h"
 #include "tokenizer/tokenizer.h"
 
 #define MLX_PAGE_POSITIONS 16  // of a page of the KV pool
@@ -48,6 +49,10 @@ mlx_status_t mlx_engine_open(const mlx_model_parts_t *parts, const mlx_engine_op
 // Reads a token and generates two, so that code and weights are in memory before the first request. Before
 // there are requests or sessions; leaves no pages in use or published.
 mlx_status_t mlx_engine_warm(mlx_engine_t *engine) MLX_MUST_USE;
+
+// From now on |watcher| learns which pages of the prefix cache can be found. Before there are requests or
+// sessions. Its |user| must be valid until mlx_engine_close has returned.
+void mlx_engine_watch_pages(mlx_engine_t *engine, const mlx_page_watcher_t *watcher);
 // True if the weights cannot be read any more: their file was truncated, or its disk has an error. All
 // further steps fail. Only in a process that recovers from such faults (base/fault.h). Any thread.
 bool mlx_engine_is_damaged(const mlx_engine_t *engine);

@@ -76,6 +76,7 @@ static mlx_status_t advance(mlx_scheduler_t *s) {
 mlx_status_t mlx_scheduler_step(mlx_scheduler_t *s, bool *out_idle) {
   mlx_status_t status = advance(s);
   if (status) fail_running(s, status);
+  mlx_pool_end_step(s->pages.pool);
   while (s->done.count) {
     mlx_request_t *r = s->done.items[0];
     mlx_request_list_erase(&s->done, r);
@@ -95,6 +96,7 @@ bool mlx_scheduler_trim(mlx_scheduler_t *s) {
   const int64_t used = mlx_pool_counts(pool).used + mlx_pool_window_counts(pool).used;
   if (!s->stepper->discard || s->flight_count || s->running.count || s->waiting.count || used) return false;
   mlx_pool_forget(pool);
+  mlx_pool_end_step(pool);
   if (mlx_pool_state_counts(pool).used) return false;  // of a session without pages
   s->stepper->discard(s->stepper);
   return true;

@@ -48,7 +48,8 @@ FOLDERS = {
     "server/api": "base grammar output runtime",
     "server/tools": "base output runtime",
     "server/page": "",
-    "server/core": "base grammar template output runtime open server/http server/api server/tools server/page",
+    "server/events": "base runtime server/http",
+    "server/core": "base grammar template output runtime open server/http server/api server/tools server/events server/page",
 }
 OUTSIDE = ("tests", "third_party", "bench", "examples", "release")  # may include anything; nothing includes them
 MAX_LINES = 800

@@ -25,6 +25,7 @@ mlx_status_t mlx_opening_create(const mlx_server_options_t *options, mlx_opening
 
 void mlx_opening_clear(mlx_opening_t *opening) {
   mlx_cancel_free(opening->cancel);
+  mlx_kv_events_free(opening->kv_events);
   *opening = (mlx_opening_t){0};
 }
 
@@ -68,7 +69,7 @@ static mlx_status_t open_engine(const mlx_opening_t *opening, const char *path,
                                 const mlx_engine_options_t *options, mlx_engine_t **out_engine) {
   mlx_open_times_t times;
   const unsigned long long faults = mlx_fault_count();
-  MLX_TRY(mlx_open_located(path, options, out_engine, &times));
+  MLX_TRY(mlx_open_located(path, options, opening->options->publish_key, out_engine, &times));
   if (mlx_fault_count() != faults) {  // parts of a file were read as zeros
     mlx_engine_close(*out_engine);
     *out_engine = NULL;
@@ -76,6 +77,9 @@ static mlx_status_t open_engine(const mlx_opening_t *opening, const char *path,
                      path);
   }
   mlx_status_t status = opening->warm ? mlx_engine_warm(*out_engine) : NULL;
+  if (!status && opening->kv_events)
+    status = mlx_kv_events_watch(opening->kv_events, *out_engine,
+                                 mlx_served_model_name(mlx_models_at(opening->models, 0)));
   if (status) {
     mlx_engine_close(*out_engine);
     *out_engine = NULL;

@@ -11,6 +11,7 @@ typedef struct mlx_opening {
   mlx_report_t report;                  // that of the options, and the request to cancel
   mlx_cancel_t *cancel;                 // owned
   bool warm;                            // run the first step of models (mlx_engine_warm)
+  mlx_kv_events_t *kv_events;           // owned; NULL: none
 } mlx_opening_t;
 
 // Release with mlx_opening_clear. |options| must outlive it.

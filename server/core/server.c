@@ -216,6 +216,12 @@ mlx_status_t mlx_server_listen(mlx_server_t *s, int *out_port) {
   MLX_TRY(mlx_http_server_create(&http, &s->site.http));
   MLX_TRY(mlx_http_server_set_timer(s->site.http, TICK_SECONDS, on_tick, s));
   *out_port = mlx_http_server_port(s->site.http);
+  const mlx_kv_events_options_t *events = &s->options.kv_events;
+  if (!events->endpoint) return NULL;
+  MLX_TRY(mlx_kv_events_create(events, &s->opening.kv_events));
+  mlx_report_note(s->options.report, "KV events on port %d", mlx_kv_events_port(s->opening.kv_events));
+  const int replay = mlx_kv_events_replay_port(s->opening.kv_events);
+  if (replay) mlx_report_note(s->options.report, "replay of KV events on port %d", replay);
   return NULL;
 }
 

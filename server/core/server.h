@@ -10,6 +10,7 @@
 #include "server/core/defaults.h"
 #include "server/core/library_rules.h"
 #include "server/core/models.h"
+#include "server/events/kv_events.h"
 #include "server/http/http.h"
 
 typedef struct mlx_server mlx_server_t;
@@ -44,8 +45,10 @@ typedef struct mlx_server_options {
   // How models are opened. 0 sequences: 32 on a CPU, 256 on a GPU. 0 memory, on a CPU: 2/3 of |model_memory|,
   // divided by up to 4 models. Its report is not used.
   mlx_engine_options_t engine;
-  const char *chat_template;  // a format or a file, in place of the models' own; NULL: their own
-  bool stored;                // the models are those in the cache (open/stored_models.h), which come and go
+  const struct mlx_secret_key *publish_key;  // of mlx_open_located; NULL: modules are not published
+  const char *chat_template;          // a format or a file, in place of the models' own; NULL: their own
+  mlx_kv_events_options_t kv_events;  // of the only model; strings are borrowed
+  bool stored;  // the models are those in the cache (open/stored_models.h), which come and go
   // Adds and loads models, on a thread of its own, when the server listens. Until it returns, /health and
   // most endpoints are 503. If it fails, mlx_server_run ends with its status. NULL: the server is ready.
   mlx_status_t (*prepare)(void *user, mlx_server_t *server);

@@ -6,6 +6,7 @@
 
 #include "artifact/bundle.h"
 #include "artifact/sign.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include "tests/support/command.h"
 #include "tests/support/folder.h"
@@ -112,6 +113,50 @@ TEST(a_start_with_a_remote_cache_needs_no_compiler) {
   command_done(&run);
   be_another_machine("fourth");
   check_start("from the remote cache");
+  remove_folder();
+}
+
+TEST(run_and_serve_publish_what_they_compile) {
+  command_t run;
+  make_folder();
+  setenv("MLXCEL_REMOTE_CACHE", in_folder("remote"), 1);
+  RUN(&run, RUN_TINY, "--publish", "--secret-key", in_folder("own.key"));
+  CHECK_CONTAINS(run.err, "published in the remote cache");
+  command_done(&run);
+  RUN(&run, RUN_TINY, "--publish", "--secret-key", in_folder("own.key"));
+  CHECK(!strstr(run.err, "published in"));  // it is there
+  command_done(&run);
+  setenv("MLXCEL_REMOTE_CACHE", in_folder("second"), 1);
+  command_start(&run, (const char *const[]){MLXCEL_BINARY, "serve", TINY, "--device", "cpu", "--port", "0",
+                                            "--publish", "--secret-key", in_folder("own.key"), NULL});
+  struct stat out;
+  do mlx_sleep_ms(10);
+  while (!stat(run.out_path, &out) && !out.st_size && command_now() < run.started + 60);
+  kill((pid_t)run.pid, SIGTERM);
+  command_wait(&run);
+  CHECK_CONTAINS(run.err, "published in the remote cache");
+  command_done(&run);
+  for (int i = 0; i < 2; ++i) {
+    setenv("MLXCEL_REMOTE_CACHE", in_folder(i ? "second" : "remote"), 1);
+    be_another_machine(i ? "machine-2" : "machine-1");
+    check_start("from the remote cache");
+  }
+  // A cache that cannot be written costs a note.
+  setenv("MLXCEL_CACHE", MLXCEL_TEST_CACHE, 1);
+  unsetenv("MLXCEL_IREE_COMPILE");
+  CHECK_OK(mlx_write_file(in_folder("file"), "x", 1));
+  setenv("MLXCEL_REMOTE_CACHE", in_folder("file/below"), 1);
+  RUN(&run, RUN_TINY, "--publish", "--secret-key", in_folder("own.key"));
+  CHECK_CONTAINS(run.err, "not published in the remote cache: ");
+  command_done(&run);
+  RUN(&run, "serve", TINY, "--publish", "--secret-key", in_folder("no.key"));
+  CHECK(run.exit_code);
+  command_free(&run);
+  unsetenv("MLXCEL_REMOTE_CACHE");
+  RUN(&run, RUN_TINY, "--publish", "--secret-key", in_folder("own.key"));
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  CHECK_CONTAINS(run.err, "--publish needs a remote cache");
+  command_free(&run);
   remove_folder();
 }
 
@@ -342,7 +387,7 @@ TEST(wrong_places_are_refused) {
   remove_folder();
 }
 
-TEST_MAIN(CASE(a_start_with_a_remote_cache_needs_no_compiler),
+TEST_MAIN(CASE(a_start_with_a_remote_cache_needs_no_compiler), CASE(run_and_serve_publish_what_they_compile),
           CASE(a_web_server_and_a_registry_are_caches_too), CASE(eight_clients_at_once_get_the_module),
           CASE(a_server_that_dies_in_the_middle_costs_only_time), CASE(a_forged_entry_is_not_used),
           CASE(an_entry_of_another_compiler_is_not_used), CASE(wrong_places_are_refused))

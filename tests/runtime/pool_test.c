@@ -186,6 +186,107 @@ TEST(a_forgotten_page_is_not_found_but_keeps_its_users) {
   mlx_pool_free(pool);
 }
 
+// What a watcher knows: one flag for each of the pages that the test below stores.
+#define TREE 64
+static struct {
+  uint64_t hashes[TREE];  // 0: never seen
+  bool stored[TREE];
+  int cleared, steps;
+} watched;
+
+static void on_stored(void *user, uint64_t hash, const uint64_t *parent, const int32_t *ids) {
+  const int nth = ids[0];
+  (void)user;
+  CHECK(!watched.stored[nth]);
+  CHECK(!watched.hashes[nth] || watched.hashes[nth] == hash);
+  CHECK(nth ? parent && *parent == watched.hashes[(nth - 1) / 2] && watched.stored[(nth - 1) / 2] : !parent);
+  watched.hashes[nth] = hash;
+  watched.stored[nth] = true;
+}
+
+static void on_removed(void *user, uint64_t hash) {
+  int nth = 0;
+  (void)user;
+  while (nth < TREE && watched.hashes[nth] != hash) ++nth;
+  CHECK(nth < TREE && watched.stored[nth]);
+  for (int child = 2 * nth + 1; child <= 2 * nth + 2 && child < TREE; ++child) CHECK(!watched.stored[child]);
+  watched.stored[nth] = false;
+}
+
+static void on_cleared(void *user) {
+  (void)user;
+  memset(watched.stored, 0, sizeof watched.stored);
+  ++watched.cleared;
+}
+
+static void on_step(void *user) {
+  (void)user;
+  ++watched.steps;
+}
+
+// Page |nth| of a binary tree of prompts has 16 tokens |nth|. Publishes the pages from the root to |nth|, as
+// a sequence does, and releases them.
+static void publish_path(mlx_pool_t *pool, int nth) {
+  int path[8], length = 0;
+  int32_t pages[8], ids[16];
+  size_t common;
+  for (int at = nth;; at = (at - 1) / 2) {
+    path[length++] = at;
+    if (!at) break;
+  }
+  for (int i = 0; i < length; ++i) {
+    const int32_t parent = i ? pages[i - 1] : 0;
+    for (int j = 0; j < 16; ++j) ids[j] = path[length - 1 - i];
+    const int32_t found = mlx_pool_find(pool, parent, ids, 16, &common);
+    if (common == 16) mlx_pool_retain(pool, pages[i] = found);
+    if (common == 16) continue;
+    pages[i] = mlx_pool_take(pool);
+    CHECK(pages[i]);
+    pages[i] = mlx_pool_publish(pool, parent, pages[i], ids, i == length - 1 && nth % 5 == 0 ? 9 : 16);
+  }
+  while (length) mlx_pool_release(pool, pages[--length]);
+}
+
+static bool is_found(const mlx_pool_t *pool, int nth, int32_t *out_page) {
+  int32_t parent = 0, ids[16];
+  size_t common;
+  if (nth && !is_found(pool, (nth - 1) / 2, &parent)) return false;
+  for (int j = 0; j < 16; ++j) ids[j] = nth;
+  *out_page = mlx_pool_find(pool, parent, ids, 16, &common);
+  return common == 16;
+}
+
+TEST(a_watcher_knows_which_full_pages_are_found) {
+  const mlx_page_watcher_t watcher = {on_stored, on_removed, on_cleared, on_step, NULL};
+  mlx_pool_t *pool = create(20);
+  unsigned random = 1;
+  int found = 0, steps = 0;
+  int32_t page;
+  mlx_pool_watch(pool, &watcher);
+  mlx_pool_end_step(pool);
+  CHECK_INT(watched.steps, 0);  // nothing has changed
+  for (int i = 0; i < 3000; ++i) {
+    random = random * 1664525 + 1013904223;
+    if (i % 500 == 499)
+      mlx_pool_forget(pool);
+    else
+      publish_path(pool, (int)(random >> 16) % TREE);
+    mlx_pool_end_step(pool);
+    for (int nth = 0; nth < TREE; ++nth) {
+      const bool is = is_found(pool, nth, &page);
+      CHECK_INT(is, watched.stored[nth]);
+      found += is;
+    }
+  }
+  CHECK_INT(watched.cleared, 6);
+  CHECK(found > 20000);
+  steps = watched.steps;
+  publish_path(pool, 1);
+  mlx_pool_free(pool);
+  CHECK_INT(watched.cleared, 7);
+  CHECK_INT(watched.steps, steps + 1);
+}
+
 TEST(impossible_sizes_are_refused) {
   mlx_pool_t *pool;
   CHECK_ERROR(mlx_pool_create(1, 0, 1, &pool), MLX_USAGE, "a KV pool of 1 pages");
@@ -198,4 +299,5 @@ TEST_MAIN(CASE(the_lowest_free_page_is_taken_first), CASE(slots_are_taken_once),
           CASE(pages_of_colliding_prefixes_are_kept_apart), CASE(an_equal_page_replaces_its_duplicate),
           CASE(the_least_recently_used_cached_page_is_evicted_first),
           CASE(an_evicted_page_takes_the_pages_that_continue_it_out_of_the_tree),
-          CASE(a_forgotten_page_is_not_found_but_keeps_its_users), CASE(impossible_sizes_are_refused))
+          CASE(a_forgotten_page_is_not_found_but_keeps_its_users),
+          CASE(a_watcher_knows_which_full_pages_are_found), CASE(impossible_sizes_are_refused))
