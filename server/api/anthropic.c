@@ -389,7 +389,7 @@ static const char *error_type(int status) {
   }
 }
 
-static void put_error(const mlx_api_error_t *error, mlx_text_t *out) {
+void mlx_anthropic_write_error(const mlx_api_error_t *error, mlx_text_t *out) {
   mlx_json_writer_t json = {.out = out};
   mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
   mlx_json_put_text(&json, "type", "error");
@@ -407,7 +407,7 @@ static void put_error(const mlx_api_error_t *error, mlx_text_t *out) {
 static void stream_error(void *stream, const mlx_api_error_t *error, mlx_text_t *out) {
   (void)stream;
   mlx_text_puts(out, "event: error\ndata: ");
-  put_error(error, out);
+  mlx_anthropic_write_error(error, out);
   mlx_text_puts(out, "\n\n");
 }
 
@@ -422,4 +422,4 @@ const mlx_api_t mlx_api_messages = {.stream_type = "text/event-stream; charset=u
                                     .stream_close = stream_close,
                                     .stream_error = stream_error,
                                     .heartbeat = "event: ping\ndata: {\"type\":\"ping\"}\n\n",
-                                    .error = put_error};
+                                    .error = mlx_anthropic_write_error};

@@ -218,7 +218,7 @@ static void write_tei(const mlx_embeddings_t *e, mlx_text_t *out) {
   mlx_json_end(&json);
 }
 
-static void write_tei_error(const mlx_api_error_t *error, mlx_text_t *out) {
+void mlx_tei_write_error(const mlx_api_error_t *error, mlx_text_t *out) {
   const bool is_request = error->http_status < 500 && error->http_status != 429;
   mlx_json_writer_t json = {.out = out};
   mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
@@ -289,4 +289,4 @@ const mlx_embeddings_api_t mlx_embeddings_tei = {.fields = tei_fields,
                                                  .cut_field = "\"truncate\": true",
                                                  .read = read_tei,
                                                  .write = write_tei,
-                                                 .error = write_tei_error};
+                                                 .error = mlx_tei_write_error};

@@ -46,6 +46,8 @@ typedef struct mlx_embeddings_api {
 } mlx_embeddings_api_t;
 extern const mlx_embeddings_api_t mlx_embeddings_openai, mlx_embeddings_ollama, mlx_embeddings_ollama_prompt,
     mlx_embeddings_tei;
+// An error in the form of text-embeddings-inference.
+void mlx_tei_write_error(const mlx_api_error_t *error, mlx_text_t *out);
 
 // Release |out| with mlx_embeddings_input_clear, also after an error.
 mlx_status_t mlx_embeddings_parse(const mlx_embeddings_api_t *api, const char *body, size_t length,

@@ -135,3 +135,19 @@ void mlx_llama_put_progress(mlx_json_writer_t *json, const mlx_api_progress_t *p
   mlx_json_put_int(json, "time_ms", (int64_t)(progress->seconds * 1000));
   mlx_json_end(json);
 }
+
+void mlx_llama_write_error(const mlx_api_error_t *error, mlx_text_t *out) {
+  mlx_json_writer_t json = {.out = out};
+  mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
+  mlx_json_begin_object(&json, "error", MLX_JSON_COMPACT);
+  mlx_json_put_int(&json, "code", error->http_status);
+  mlx_json_put_text(&json, "message", error->message);
+  mlx_json_put_text(&json, "type", error->type);
+  if (error->param) mlx_json_put_text(&json, "param", error->param);
+  if (error->context) {
+    mlx_json_put_int(&json, "n_prompt_tokens", error->prompt_tokens);
+    mlx_json_put_int(&json, "n_ctx", error->context);
+  }
+  mlx_json_end(&json);
+  mlx_json_end(&json);
+}

@@ -24,6 +24,8 @@ void mlx_llama_put_verbose(mlx_json_writer_t *json, const mlx_llama_result_t *re
 void mlx_llama_put_sampling(mlx_json_writer_t *json, const mlx_sampling_t *sampling);
 // The member "prompt_progress".
 void mlx_llama_put_progress(mlx_json_writer_t *json, const mlx_api_progress_t *progress);
+// An error, whose code is the HTTP status.
+void mlx_llama_write_error(const mlx_api_error_t *error, mlx_text_t *out);
 bool mlx_llama_has_new_line(const char *text, size_t length);
 
 #endif  // MLXCEL_SERVER_API_LLAMA_ANSWER_H_

@@ -374,7 +374,7 @@ static mlx_status_t stream_close(void *stream, const mlx_answer_t *answer, mlx_t
 static void stream_error(void *stream, const mlx_api_error_t *error, mlx_text_t *out) {
   (void)stream;
   mlx_text_puts(out, "data: ");
-  mlx_openai_put_error(error, out);
+  mlx_llama_write_error(error, out);
   mlx_text_puts(out, "\n\n");
 }
 
@@ -392,7 +392,7 @@ static void stream_error(void *stream, const mlx_api_error_t *error, mlx_text_t 
    .stream_error = stream_error,                      \
    .stream_clear = stream_clear,                      \
    .heartbeat = ": \n\n",                             \
-   .error = mlx_openai_put_error}
+   .error = mlx_llama_write_error}
 
 const mlx_api_t mlx_api_llama_completion = API(parse_completion, completion_fields);
 const mlx_api_t mlx_api_llama_infill = API(parse_infill, infill_fields);

@@ -3,6 +3,8 @@
 
 #include "base/json_writer.h"
 #include "base/memory.h"
+#include "server/api/embeddings.h"
+#include "server/api/openai_answer.h"
 
 // A text, or an object with it as "text".
 static mlx_status_t read_text(const mlx_place_t *place, const char **out, size_t *out_length) {
@@ -207,6 +209,6 @@ static const mlx_field_t score_fields[] = {MLX_READ("text_1"), MLX_READ("text_2"
                                            MLX_IGNORE("user", "an identifier of the client's user"),
                                            MLX_FIELDS_END};
 
-const mlx_rerank_api_t mlx_rerank_cohere = {rerank_fields, read_rerank, write_rerank};
-const mlx_rerank_api_t mlx_rerank_tei = {tei_fields, read_tei, write_tei};
-const mlx_rerank_api_t mlx_rerank_score = {score_fields, read_score, write_score};
+const mlx_rerank_api_t mlx_rerank_cohere = {rerank_fields, read_rerank, write_rerank, mlx_openai_put_error};
+const mlx_rerank_api_t mlx_rerank_tei = {tei_fields, read_tei, write_tei, mlx_tei_write_error};
+const mlx_rerank_api_t mlx_rerank_score = {score_fields, read_score, write_score, mlx_openai_put_error};

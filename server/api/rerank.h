@@ -37,6 +37,7 @@ struct mlx_rerank_api {
   const mlx_field_t *fields;  // of the request
   mlx_status_t (*read)(const mlx_place_t *root, mlx_rerank_input_t *input);
   void (*write)(const mlx_rerank_result_t *result, mlx_text_t *out);  // the body of the response
+  void (*error)(const mlx_api_error_t *error, mlx_text_t *out);       // the body of an error response
 };
 extern const mlx_rerank_api_t mlx_rerank_cohere, mlx_rerank_tei, mlx_rerank_score;
 

@@ -289,7 +289,6 @@ mlx_status_t mlx_embed_start(mlx_job_t *job, const mlx_embeddings_api_t *api) {
   MLX_TRY(mlx_alloc(1, sizeof *e, &e));
   e->job = job;
   e->api = api;
-  job->error = api->error;
   mlx_job_start(job, &embed_kind, e);
   return NULL;
 }

@@ -355,7 +355,6 @@ mlx_status_t mlx_generate_start(mlx_job_t *job, const mlx_api_t *api) {
   MLX_TRY(mlx_alloc(1, sizeof *g, &g));
   g->job = job;
   g->api = api;
-  job->error = api->error;
   mlx_job_start(job, &generate_kind, g);
   return NULL;
 }

@@ -474,7 +474,7 @@ void mlx_info_slots(mlx_site_t *site, mlx_exchange_t *exchange) {
     list.status = mlx_error(MLX_UNAVAILABLE, "all %zu slots are busy", list.count);
   if (list.status) {
     mlx_failure_respond(&(mlx_failure_t){.kind = MLX_FAILURE_REQUEST, .status = list.status},
-                        mlx_api_chat.error, exchange);
+                        mlx_llama_write_error, exchange);
   } else {
     mlx_json_begin_list(&json, NULL, MLX_JSON_ONE_LINE);
     for (size_t i = 0; i < list.count; ++i) put_slot(&json, &list, i);

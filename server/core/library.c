@@ -261,7 +261,6 @@ mlx_status_t mlx_library_start_pull(mlx_job_t *job) {
   MLX_TRY(mlx_alloc(1, sizeof *p, &p));
   p->job = job;
   p->stream = true;
-  job->error = mlx_ollama_write_error;
   mlx_job_start(job, &pull_kind, p);
   return NULL;
 }
@@ -338,7 +337,6 @@ static const mlx_job_kind_t delete_kind = {
     .parse = parse_delete, .answer = answer_delete, .clear = clear_delete};
 
 mlx_status_t mlx_library_start_delete(mlx_job_t *job) {
-  job->error = mlx_ollama_write_error;
   mlx_job_start(job, &delete_kind, NULL);
   return NULL;
 }

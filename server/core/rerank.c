@@ -30,9 +30,10 @@ static mlx_status_t parse(mlx_job_t *job, const char **out_model) {
   rerank_t *r = job->state;
   size_t length;
   const char *body = mlx_exchange_body(job->exchange, &length);
-  MLX_TRY(mlx_rerank_parse(r->api, body, length, &r->input));
+  mlx_status_t status = mlx_rerank_parse(r->api, body, length, &r->input);
+  if (r->input.api) job->error = r->input.api->error;
   *out_model = r->input.model;
-  return NULL;
+  return status;
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -164,7 +165,6 @@ mlx_status_t mlx_rerank_start(mlx_job_t *job, const mlx_rerank_api_t *api) {
   MLX_TRY(mlx_alloc(1, sizeof *r, &r));
   r->job = job;
   r->api = api;
-  job->error = mlx_openai_put_error;
   mlx_job_start(job, &rerank_kind, r);
   return NULL;
 }

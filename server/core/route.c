@@ -7,6 +7,11 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "server/api/anthropic.h"
+#include "server/api/embeddings.h"
+#include "server/api/llama_answer.h"
+#include "server/api/ollama.h"
+#include "server/api/openai_answer.h"
 #include "server/core/embed.h"
 #include "server/core/generate.h"
 #include "server/core/info.h"
@@ -91,18 +96,46 @@ static const route_t routes[] = {
 
 static const char *without_version(const char *path) { return strncmp(path, "/v1/", 4) ? path : path + 3; }
 
-// The API whose client sent the request, also if there is no such endpoint. |path| is without /v1.
-static const mlx_api_t *api_of(const mlx_exchange_t *exchange, const char *path) {
-  if (!strncmp(path, "/api/", 5)) return &mlx_api_ollama_chat;
-  if (!strncmp(path, "/messages", 9) || mlx_exchange_header(exchange, "anthropic-version"))
-    return &mlx_api_messages;
-  return &mlx_api_chat;
+typedef void write_error_t(const mlx_api_error_t *error, mlx_text_t *out);
+
+// Whose form the errors of a path have, and of the paths below it: without /v1.
+static const struct {
+  const char *path;
+  write_error_t *write;
+} forms[] = {
+    {"/api", mlx_ollama_write_error},
+    {"/messages", mlx_anthropic_write_error},
+    {"/", mlx_tei_write_error},
+    {"/embed", mlx_tei_write_error},
+    {"/info", mlx_tei_write_error},
+    {"/completion", mlx_llama_write_error},
+    {"/infill", mlx_llama_write_error},
+    {"/slots", mlx_llama_write_error},
+    {"/props", mlx_llama_write_error},
+    {"/apply-template", mlx_llama_write_error},
+    {"/tokenize", mlx_llama_write_error},
+    {"/detokenize", mlx_llama_write_error},
+    {"/chat/completions", mlx_openai_put_error},
+    {"/completions", mlx_openai_put_error},
+    {"/responses", mlx_openai_put_error},
+    {"/embeddings", mlx_openai_put_error},
+};
+
+// The form that the client of a request understands, also if there is no such endpoint.
+static write_error_t *error_form(const mlx_exchange_t *exchange) {
+  const char *path = without_version(mlx_exchange_path(exchange));
+  for (size_t i = 0; i < sizeof forms / sizeof *forms; ++i) {
+    const size_t length = strlen(forms[i].path);
+    if (!strncmp(path, forms[i].path, length) && (!path[length] || path[length] == '/'))
+      return forms[i].write;
+  }
+  return mlx_exchange_header(exchange, "anthropic-version") ? mlx_anthropic_write_error
+                                                            : mlx_openai_put_error;
 }
 
 static void respond_failure(mlx_exchange_t *exchange, mlx_failure_kind_t kind, mlx_status_t status) {
   const mlx_failure_t failure = {.kind = kind, .status = status};
-  const char *path = without_version(mlx_exchange_path(exchange));
-  mlx_failure_respond(&failure, api_of(exchange, path)->error, exchange);
+  mlx_failure_respond(&failure, error_form(exchange), exchange);
   mlx_status_free(status);
 }
 
@@ -269,6 +302,31 @@ static const char *name_of(const route_t *route, const mlx_page_file_t *page, co
   return mlx_stored_is_path(path, &allow) ? "stored_response" : "unknown";
 }
 
+// A job for |exchange|, and the headers that each response has.
+static mlx_status_t create_job(mlx_site_t *site, const char *name, mlx_exchange_t *exchange,
+                               mlx_job_t **out_job) {
+  MLX_TRY(mlx_job_create(&site->service, name, exchange, out_job));
+  (*out_job)->error = error_form(exchange);
+  set_request_id(*out_job);
+  mlx_origin_allow(site, exchange);
+  return NULL;
+}
+
+void mlx_route_refuse(mlx_site_t *site, mlx_exchange_t *exchange, int http_status, const char *message) {
+  const mlx_api_error_t error = {.http_status = http_status,
+                                 .type = http_status < 500 ? "invalid_request_error" : "server_error",
+                                 .message = message,
+                                 .code = mlx_http_status_name(http_status)};
+  mlx_job_t *job;
+  mlx_text_t body = {0};
+  mlx_status_t status = create_job(site, "none", exchange, &job);
+  if (!status) job->error(&error, &body);
+  if (body.data && !body.failed)
+    mlx_exchange_respond(exchange, http_status, "application/json", body.data, body.length);
+  mlx_text_clear(&body);
+  mlx_status_free(status);  // the HTTP layer answers
+}
+
 void mlx_route_request(mlx_site_t *site, mlx_exchange_t *exchange) {
   const char *method = mlx_exchange_method(exchange), *path = without_version(mlx_exchange_path(exchange));
   const char *allow;
@@ -276,13 +334,11 @@ void mlx_route_request(mlx_site_t *site, mlx_exchange_t *exchange) {
   const mlx_page_file_t *page =
       !strcmp(method, "GET") || !strcmp(method, "HEAD") ? find_page(site, mlx_exchange_path(exchange)) : NULL;
   mlx_job_t *job;
-  mlx_status_t status = mlx_job_create(&site->service, name_of(route, page, path), exchange, &job);
+  mlx_status_t status = create_job(site, name_of(route, page, path), exchange, &job);
   if (status) {
     respond_failure(exchange, MLX_FAILURE_REQUEST, status);
     return;
   }
-  set_request_id(job);
-  mlx_origin_allow(site, exchange);
   mlx_failure_kind_t kind;
   if ((status = mlx_origin_check(site, exchange, &kind)))
     respond_failure(exchange, kind, status);

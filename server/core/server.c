@@ -50,6 +50,10 @@ static void on_request(void *user, mlx_exchange_t *exchange) {
   mlx_route_request(&((mlx_server_t *)user)->site, exchange);
 }
 
+static void on_refuse(void *user, mlx_exchange_t *exchange, int status, const char *message) {
+  mlx_route_refuse(&((mlx_server_t *)user)->site, exchange, status, message);
+}
+
 static bool is_reserved(void *user, const mlx_exchange_t *exchange) {
   (void)user;
   return mlx_route_is_reserved(exchange);
@@ -208,6 +212,7 @@ mlx_status_t mlx_server_load(mlx_server_t *s) {
 mlx_status_t mlx_server_listen(mlx_server_t *s, int *out_port) {
   mlx_http_server_options_t http = s->options.http;
   http.on_request = on_request;
+  http.on_refuse = on_refuse;
   http.is_reserved = is_reserved;
   http.on_ready = on_ready;
   http.on_signal = on_signal;

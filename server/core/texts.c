@@ -406,7 +406,6 @@ mlx_status_t mlx_text_start(mlx_job_t *job, const mlx_text_endpoint_t *endpoint)
   MLX_TRY(mlx_alloc(1, sizeof *t, &t));
   t->job = job;
   t->endpoint = endpoint;
-  job->error = endpoint->api->error;
   mlx_job_start(job, &text_kind, t);
   return NULL;
 }

@@ -393,9 +393,13 @@ static bool begin_exchange(mlx_http_connection_t *connection) {
 static const char crowded[] = "the server has too many connections";
 
 static void refuse_exchange(mlx_http_connection_t *connection, int status, const char *reason) {
+  const mlx_http_server_options_t *options = connection->all->options;
+  mlx_exchange_t *exchange = connection->exchange;
   connection->was_refused = true;
-  if (status == 503) mlx_exchange_set_header(connection->exchange, "Retry-After", "1");
-  mlx_exchange_refuse(connection->exchange, status, reason);
+  if (status == 503) mlx_exchange_set_header(exchange, "Retry-After", "1");
+  mlx_exchange_set_header(exchange, "Connection", "close");
+  if (options->on_refuse) options->on_refuse(options->user, exchange, status, reason);
+  mlx_exchange_refuse(exchange, status, reason);  // unless on_refuse answered
 }
 
 static void call_handler(mlx_http_connection_t *connection) {

@@ -8,9 +8,9 @@
 // arrived. The callback must not block: it answers at once, or retains the exchange and answers later from
 // another thread. If it does neither, the client gets 500.
 //
-// A connection carries one exchange at a time: the next pipelined request is handled after the response. The
-// server answers malformed requests and requests above its limits itself, with
-// {"error":{"message":...,"type":...,"code":...}} as body; such exchanges reach on_end but not on_request.
+// A connection carries one exchange at a time: the next pipelined request is handled after the response.
+// Malformed requests and requests above the limits are refused: such exchanges reach on_refuse and on_end,
+// but not on_request. What on_refuse does not answer gets {"error":{"message":...,"type":...,"code":...}}.
 // docs/internals/server.md describes the limits and the closing of connections.
 //
 // Threads: functions marked "any thread" may be called by any thread; calls for one exchange must not
@@ -49,6 +49,9 @@ typedef struct mlx_http_server_options {
   // True if a request is answered although there are too many connections. Its handler must be fast. NULL:
   // none
   bool (*is_reserved)(void *user, const mlx_exchange_t *exchange);
+  // Optional: answers a refused request, at once, in the form that its client understands. The connection is
+  // closed afterwards. The method and the path may be empty, and headers may be missing.
+  void (*on_refuse)(void *user, mlx_exchange_t *exchange, int status, const char *message);
   void (*on_ready)(void *user);  // after mlx_http_server_ready; may be NULL
   // SIGINT, SIGTERM or SIGHUP arrived, after mlx_http_server_ready. A SIGHUP that was ignored before stays
   // ignored, as nohup wants it. NULL: signals are not handled.
@@ -100,6 +103,7 @@ const char *mlx_exchange_body(const mlx_exchange_t *exchange, size_t *out_length
 void mlx_exchange_drop_body(mlx_exchange_t *exchange);
 const char *mlx_exchange_remote(const mlx_exchange_t *exchange);  // address of the client; "unix"
 int mlx_exchange_status(const mlx_exchange_t *exchange);          // of the response; 0 before it
+const char *mlx_http_status_name(int status);                     // 413: "content_too_large"; NULL: unknown
 void *mlx_exchange_user(const mlx_exchange_t *exchange);          // a pointer of the handler, NULL at first
 void mlx_exchange_set_user(mlx_exchange_t *exchange, void *user);
 

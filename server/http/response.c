@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/json_writer.h"
+#include "server/http/http.h"
 
 static const struct {
   int status;
@@ -95,9 +96,13 @@ void mlx_http_response_write_chunk(const char *bytes, size_t length, mlx_text_t 
 
 bool mlx_http_response_has_no_body(int status) { return status < 200 || status == 204 || status == 304; }
 
-void mlx_http_response_write_error(int status, const char *message, mlx_text_t *out) {
+const char *mlx_http_status_name(int status) {
   const size_t i = find_status(status);
-  const char *code = i < sizeof statuses / sizeof *statuses ? statuses[i].code : NULL;
+  return i < sizeof statuses / sizeof *statuses ? statuses[i].code : NULL;
+}
+
+void mlx_http_response_write_error(int status, const char *message, mlx_text_t *out) {
+  const char *code = mlx_http_status_name(status);
   mlx_json_writer_t json = {.out = out};
   mlx_json_begin_object(&json, NULL, MLX_JSON_COMPACT);
   mlx_json_begin_object(&json, "error", MLX_JSON_COMPACT);

@@ -5,11 +5,16 @@ import {getJson} from './api.js';
 import {DEFAULTS} from './store.js';
 import {focusInput, keep, refresh, set, setSettings, state} from './state.js';
 
-// The browser keeps the focus inside a modal dialog, closes it with Escape and gives the focus back.
+// The browser keeps the focus inside a modal dialog, closes it with Escape and gives the focus back to the element that had it.
 function Dialog({label, onClose, children}) {
   const element = useRef();
   useEffect(() => { element.current.showModal(); }, []);
-  return html`<dialog ref=${element} aria-label=${label} onClose=${onClose} onClick=${event => event.target === element.current && element.current.close()}>
+  const closed = () => {
+    set({dialog: null});
+    onClose?.();
+    if (document.activeElement === document.body) focusInput();
+  };
+  return html`<dialog ref=${element} aria-label=${label} onClose=${closed} onClick=${event => event.target === element.current && element.current.close()}>
     <div class="inside">${children}</div></dialog>`;
 }
 const close = event => event.target.closest('dialog').close();
@@ -39,7 +44,7 @@ export function Settings() {
   const setChatSystem = event => { state.current.system = event.target.value; if (state.conversations.includes(state.current)) keep(state.current, true); refresh(); };
   const choice = (name, label, values) => html`<label>${label}<select name=${name} value=${settings[name]} onChange=${input(name)}>
     ${values.map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select></label>`;
-  return html`<${Dialog} label="Settings" onClose=${() => { set({dialog: null}); loadServer(); focusInput(); }}>
+  return html`<${Dialog} label="Settings" onClose=${loadServer}>
     <h2>Settings</h2>
     ${choice('theme', 'Colours', [['system', 'as the system'], ['light', 'light'], ['dark', 'dark']])}
     ${choice('titles', 'Titles of chats', [['model', 'written by the model'], ['words', 'the first words']])}
@@ -77,7 +82,7 @@ export function KeyDialog() {
     }
     setBusy(false);
   };
-  return html`<${Dialog} label="API key" onClose=${() => { set({dialog: null}); focusInput(); }}>
+  return html`<${Dialog} label="API key">
     <form class="wide" id="key-form" onSubmit=${submit}>
       <h2>API key</h2>
       <p class="dim">The server was started with <code>--api-key</code>. The key stays in this browser.</p>

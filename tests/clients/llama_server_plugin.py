@@ -3,7 +3,9 @@
 Servers are `mlxcel serve` with models of tests/fixtures, whose weights are random:
   - texts are not compared, only that there is one: match_regex;
   - end-of-text tokens are ignored, unless a request says otherwise. Anthropic's form cannot say so: temperature 0 makes its answers the same;
-  - numbers of prompt tokens, and of the steps that read them, must only be above 0: the fixture has another tokenizer.
+  - numbers of prompt tokens, and of the steps that read them, must only be above 0: the fixture has another tokenizer;
+  - system_fingerprint gets a "b" before it, like llama.cpp's build numbers, and the first content of a chat's stream, "" as of OpenAI,
+    becomes llama.cpp's null.
 llama-server takes defaults of requests as options (--temp, --seed, --n-predict). Here they are put into the requests.
 """
 import fnmatch
@@ -78,7 +80,7 @@ def start(self, timeout_seconds=None):
         context = min(self.n_ctx or 512, 512 if self.model_alias == "tinyllama-infill" else 2048)  # the fixtures'
         options += ["-c", str(context // (1 if self.kv_unified else slots)), "--chat-template", self.chat_template_file or self.chat_template or "chatml"]
     for alias in (self.model_alias or "").split(","):
-        options += ["--alias", alias] if alias else []
+        options += ["--served-model-name", alias] if alias else []
     options += ["--api-key", self.api_key] if self.api_key else []
     options += ["--no-page"] if self.no_ui else []
     options += ["--reasoning", self.reasoning] if self.reasoning in ("on", "off") else []
@@ -107,16 +109,33 @@ def with_defaults(self, path, data):
     return {**defaults, **data}
 
 
-def changed(call):
+def as_llama_server(body):
+    if isinstance(body, dict) and "system_fingerprint" in body:
+        body["system_fingerprint"] = "b" + body["system_fingerprint"]
+        for choice in body["choices"]:
+            if "role" in choice.get("delta", {}) and choice["delta"]["content"] == "":
+                choice["delta"]["content"] = None
+    return body
+
+
+def changed_request(call):
     def wrapper(self, method, path, data=None, *rest, **named):
-        return call(self, method, path, with_defaults(self, path, data), *rest, **named)
+        response = call(self, method, path, with_defaults(self, path, data), *rest, **named)
+        response.body = as_llama_server(response.body)
+        return response
+    return wrapper
+
+
+def changed_stream(call):
+    def wrapper(self, method, path, data=None, *rest, **named):
+        return map(as_llama_server, call(self, method, path, with_defaults(self, path, data), *rest, **named))
     return wrapper
 
 
 utils.ServerProcess.start = start
 utils.ServerProcess.stop = lambda self: None
-utils.ServerProcess.make_request = changed(utils.ServerProcess.make_request)
-utils.ServerProcess.make_stream_request = changed(utils.ServerProcess.make_stream_request)
+utils.ServerProcess.make_request = changed_request(utils.ServerProcess.make_request)
+utils.ServerProcess.make_stream_request = changed_stream(utils.ServerProcess.make_stream_request)
 utils.match_regex = lambda regex, text: isinstance(text, str) and len(text) > 0
 
 

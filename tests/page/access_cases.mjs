@@ -1,6 +1,6 @@
 // Keyboard, screen readers, contrast and sizes of screens.
 import assert from 'node:assert/strict';
-import {answerOf, done, say, until} from './browser.mjs';
+import {answerOf, done, drawn, say, until} from './browser.mjs';
 
 const focused = page => page.evaluate(() => document.activeElement.id || document.activeElement.getAttribute('aria-label') || document.activeElement.textContent);
 
@@ -60,13 +60,23 @@ export const access_cases = {
     await page.keyboard.press('Enter');
     const dialog = page.getByRole('dialog', {name: 'Settings'});
     await dialog.waitFor();
-    for (let i = 0; i < 24; ++i) {
-      await page.keyboard.press('Tab');
+    for (let i = 0; i < 48; ++i) {
+      await page.keyboard.press(i < 24 ? 'Tab' : 'Shift+Tab');
       // Between the last control and the first, the focus is on the browser's own controls; it is never on the page behind.
       assert.ok(await page.evaluate(() => document.activeElement === document.body || !!document.activeElement.closest('dialog')), `after ${i + 1} tabs: ${await focused(page)}`);
     }
     await page.keyboard.press('Escape');
     await dialog.waitFor({state: 'detached'});
+    await drawn(page);
+    await until(() => focused(page), 'settings');
+    // The button that opens the second dialog is gone when that closes.
+    await page.locator('#settings').click();
+    await page.locator('#change-key').click();
+    await page.getByRole('dialog', {name: 'API key'}).waitFor();
+    await page.keyboard.press('Escape');
+    await page.getByRole('dialog').waitFor({state: 'detached'});
+    await drawn(page);
+    await until(() => focused(page), 'settings');
   },
   async screen_readers_get_roles_names_and_states({page}) {
     await page.evaluate(() => {

@@ -174,6 +174,43 @@ TEST(errors_have_the_form_of_the_called_api) {
              "{\"type\":\"error\",\"error\":{");
   check_call("GET", "/v1/nothing", "", NULL, 404, "\"type\":\"not_found_error\"");
   check_call("GET", "/api/chat", "", NULL, 405, "{\"error\":\"GET is not possible for /api/chat");
+  check_call("GET", "/embed", "", NULL, 405, "\",\"error_type\":\"Validation\"}");
+  check_call("POST", "/rerank", "", "{\"texts\":7}", 400, "\",\"error_type\":\"Validation\"}");
+  check_call("POST", "/rerank", "", "{\"documents\":7}", 400, "{\"error\":{\"message\":\"");
+  check_call("POST", "/completion", "", "{\"prompt\":{}}", 400, "{\"error\":{\"code\":400,\"message\":\"");
+  check_call("GET", "/infill", "", NULL, 405, "{\"error\":{\"code\":405,");
+  check_call("POST", "/v1/chat/completions", "anthropic-version: 2023-06-01\r\n", "{", 400,
+             "\"type\":\"invalid_request_error\",\"param\":");
+}
+
+// The HTTP layer refuses these before any API reads them.
+TEST(refused_requests_have_an_id_and_the_form_of_the_called_api) {
+  static const struct {
+    const char *path, *headers;
+    int status;
+    const char *part;
+  } cases[] = {
+      {"/v1/chat/completions", "Content-Length: 99999999\r\n", 413, "\"code\":\"content_too_large\"}}"},
+      {"/v1/messages", "Content-Length: 99999999\r\n", 413,
+       "{\"type\":\"error\",\"error\":{\"type\":\"request_too_large\",\"message\":\"the body of the request "
+       "is"},
+      {"/api/chat", "Content-Length: 99999999\r\n", 413,
+       "{\"error\":\"the body of the request is too long\"}"},
+      {"/completion", "Content-Length: 99999999\r\n", 413, "{\"error\":{\"code\":413,"},
+      {"/embed", "Content-Length: 99999999\r\n", 413, "\"error_type\":\"Validation\"}"},
+      {"/api/chat", "Transfer-Encoding: gzip\r\n", 501, "{\"error\":\"the only supported Transfer-Encoding"},
+  };
+  reply_t reply;
+  char headers[128];
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    snprintf(headers, sizeof headers, "x-request-id: mine-%zu\r\n%s", i, cases[i].headers);
+    call("POST", cases[i].path, headers, NULL, cases[i].status, &reply);
+    CHECK_CONTAINS(reply_text(&reply), cases[i].part);
+    snprintf(headers, sizeof headers, "x-request-id: mine-%zu\r\n", i);
+    CHECK_CONTAINS(reply.headers, headers);
+    CHECK_CONTAINS(reply.headers, "Connection: close\r\n");
+    mlx_text_clear(&reply.body);
+  }
 }
 
 TEST(monitors_and_launchers_find_their_endpoints) {
@@ -336,7 +373,9 @@ TEST_MAIN(CASE(unknown_fields_are_ignored_and_named),
           CASE(schema_keywords_that_cannot_be_enforced_are_annotations),
           CASE(a_tool_with_an_impossible_schema_takes_any_object),
           CASE(a_strict_server_refuses_unknown_fields), CASE(responses_have_the_id_of_the_request),
-          CASE(errors_have_the_form_of_the_called_api), CASE(monitors_and_launchers_find_their_endpoints),
+          CASE(errors_have_the_form_of_the_called_api),
+          CASE(refused_requests_have_an_id_and_the_form_of_the_called_api),
+          CASE(monitors_and_launchers_find_their_endpoints),
           CASE(input_tokens_counts_what_a_response_would_read), CASE(token_ids_stop_and_steer_an_answer),
           CASE(biases_of_texts_and_bad_words_count_for_their_tokens), CASE(prompt_logprobs_are_those_of_echo),
           CASE(a_prompt_is_truncated_from_its_beginning_on_request))

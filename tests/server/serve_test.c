@@ -11,6 +11,7 @@
 #include "tests/support/json_reply.h"
 
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
+#define NO_MODEL MLXCEL_SOURCE_DIR "/README.md"
 #define OTHER MLXCEL_SOURCE_DIR "/tests/fixtures/qwen2"
 #define THIRD MLXCEL_SOURCE_DIR "/tests/fixtures/mistral"
 #define CHAT "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],\"temperature\":0,\"max_tokens\":8"
@@ -599,7 +600,7 @@ TEST(requests_that_wait_for_a_load_are_limited_and_a_client_that_leaves_makes_ro
   CHECK_OK(mlx_remove_tree(cache));
 }
 
-// The error is that of the port, also if the model could not be loaded.
+// The error is that of the port, also if the model cannot be loaded. Only a name of no file comes before.
 TEST(a_port_in_use_is_found_before_a_model_is_loaded) {
   command_t run;
   char port[16];
@@ -611,10 +612,13 @@ TEST(a_port_in_use_is_found_before_a_model_is_loaded) {
   CHECK_CONTAINS(run.err, "another program uses the port; choose another one, for example --port ");
   CHECK(!strstr(run.err, "loaded"));
   command_free(&run);
-  RUN(&run, "serve", "/nowhere/model.gguf", "--port", port);
+  RUN(&run, "serve", NO_MODEL, "--port", port);
   CHECK_CONTAINS(run.err, "address already in use");
   command_free(&run);
-  RUN(&run, "serve", "/nowhere/model.gguf", "--ssl-cert", "/nowhere/c.pem", "--ssl-key", "/nowhere/k.pem");
+  RUN(&run, "serve", "/nowhere/model.gguf", "--port", port);
+  CHECK_CONTAINS(run.err, "there is no model '/nowhere/model.gguf'");
+  command_free(&run);
+  RUN(&run, "serve", NO_MODEL, "--ssl-cert", "/nowhere/c.pem", "--ssl-key", "/nowhere/k.pem");
   CHECK_CONTAINS(run.err, "c.pem");
   command_free(&run);
 }
