@@ -63,7 +63,7 @@ JSON_TEXT = {"output/output_grammar.c": "writes the head of a call as a literal 
 def typedef_name(declaration):
     """The name that "typedef DECLARATION;" defines."""
     flat = re.sub(r"__attribute__\s*\(\(.*\)\)", "", re.sub(r"\{.*\}", " ", declaration, flags=re.S))
-    found = re.search(r"\(\s*\*\s*(\w+)\s*\)\s*\(", flat) or re.search(r"(\w+)\s*(?:\[[^\]]*\]\s*)*$", flat)
+    found = re.search(r"\(\s*\*\s*(\w+)\s*\)\s*\(", flat) or re.search(r"(\w+)\s*(?:\([^()]*\)|(?:\[[^\]]*\]\s*)*)$", flat)
     return found[1]
 
 
