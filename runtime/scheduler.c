@@ -144,8 +144,8 @@ mlx_status_t mlx_scheduler_check(const mlx_scheduler_t *s, size_t length, const 
                   "the routes of tokens are not known for this request: "
                   "the model has no experts, or its module does not "
                   "report them"),
-        "a model with experts on a CPU reports them, and on a GPU with quantized or 16-bit "
-        "weights; a bundle of an older version must be compiled again");
+        "a model with experts reports them on a CPU, and on a GPU if its experts are quantized or 16-bit and "
+        "in no groups; a bundle of an older version must be compiled again");
   if (options->prompt_logprobs <= s->language.vocab &&
       (options->prompt_logprobs < 0 || (!length && !options->embed)))
     return NULL;

@@ -195,8 +195,8 @@ static mlx_status_t check_routes(const mlx_api_call_t *call, const mlx_engine_in
         mlx_error(MLX_UNSUPPORTED,
                   "return_routed_experts: the model has no experts, or "
                   "its module does not report them"),
-        "a model with experts on a CPU reports them, and on a GPU with quantized or 16-bit "
-        "weights; a bundle of an older version must be compiled again");
+        "a model with experts reports them on a CPU, and on a GPU if its experts are quantized or 16-bit and "
+        "in no groups; a bundle of an older version must be compiled again");
   for (size_t i = 0; i < call->prompt_count; ++i) {
     const int64_t prompt = (int64_t)call->prompts[i].id_count, left = info->context - prompt;
     const int64_t length =

@@ -96,13 +96,12 @@ static const route_t routes[] = {
 
 static const char *without_version(const char *path) { return strncmp(path, "/v1/", 4) ? path : path + 3; }
 
-typedef void write_error_t(const mlx_api_error_t *error, mlx_text_t *out);
+typedef struct error_form {
+  const char *path;  // whose errors have it, and those of the paths below: without /v1
+  void (*write)(const mlx_api_error_t *error, mlx_text_t *out);
+} error_form_t;
 
-// Whose form the errors of a path have, and of the paths below it: without /v1.
-static const struct {
-  const char *path;
-  write_error_t *write;
-} forms[] = {
+static const error_form_t forms[] = {
     {"/api", mlx_ollama_write_error},
     {"/messages", mlx_anthropic_write_error},
     {"/", mlx_tei_write_error},
@@ -122,20 +121,20 @@ static const struct {
 };
 
 // The form that the client of a request understands, also if there is no such endpoint.
-static write_error_t *error_form(const mlx_exchange_t *exchange) {
+static const error_form_t *error_form(const mlx_exchange_t *exchange) {
+  static const error_form_t anthropic = {NULL, mlx_anthropic_write_error},
+                            openai = {NULL, mlx_openai_put_error};
   const char *path = without_version(mlx_exchange_path(exchange));
   for (size_t i = 0; i < sizeof forms / sizeof *forms; ++i) {
     const size_t length = strlen(forms[i].path);
-    if (!strncmp(path, forms[i].path, length) && (!path[length] || path[length] == '/'))
-      return forms[i].write;
+    if (!strncmp(path, forms[i].path, length) && (!path[length] || path[length] == '/')) return &forms[i];
   }
-  return mlx_exchange_header(exchange, "anthropic-version") ? mlx_anthropic_write_error
-                                                            : mlx_openai_put_error;
+  return mlx_exchange_header(exchange, "anthropic-version") ? &anthropic : &openai;
 }
 
 static void respond_failure(mlx_exchange_t *exchange, mlx_failure_kind_t kind, mlx_status_t status) {
   const mlx_failure_t failure = {.kind = kind, .status = status};
-  mlx_failure_respond(&failure, error_form(exchange), exchange);
+  mlx_failure_respond(&failure, error_form(exchange)->write, exchange);
   mlx_status_free(status);
 }
 
@@ -306,7 +305,7 @@ static const char *name_of(const route_t *route, const mlx_page_file_t *page, co
 static mlx_status_t create_job(mlx_site_t *site, const char *name, mlx_exchange_t *exchange,
                                mlx_job_t **out_job) {
   MLX_TRY(mlx_job_create(&site->service, name, exchange, out_job));
-  (*out_job)->error = error_form(exchange);
+  (*out_job)->error = error_form(exchange)->write;
   set_request_id(*out_job);
   mlx_origin_allow(site, exchange);
   return NULL;

@@ -170,6 +170,26 @@ TEST(quantized_experts_have_kernels_in_every_function) {
   close_fixture(&p);
 }
 
+// Clients may ask for the experts of tokens only where a module says that it reports them. Those that the
+// generic path chooses are not reported.
+TEST(modules_report_routes_if_kernels_choose_the_experts_of_all_layers) {
+  static const char *const fixtures[] = {FIXTURE("gpt_oss-mxfp4"), FIXTURE("gpt_oss-mxfp4.gguf"),
+                                         FIXTURE("glm4_moe-groups")};
+  for (int i = 0; i < 3; ++i) {
+    mlx_module_facts_t facts;
+    planned_t p = open_fixture(fixtures[i]);
+    char *text;
+    if (i == 1) p.model->weights[weight_of(&p, 4)].tensor.dtype = MLX_F32;
+    plan(&p);
+    if (i) CHECK(p.missing);
+    CHECK_OK(mlx_module_emit_sized(p.model, p.graph, &p.options, &text, NULL, &facts));
+    CHECK_INT(facts.route_used, i ? 0 : 3);
+    CHECK_INT(facts.route_layers, i ? 0 : 2);
+    mlx_free(text);
+    close_fixture(&p);
+  }
+}
+
 // The text of step_1 alone. The caller frees it.
 static char *emit_one_token(planned_t *p) {
   static const mlx_step_size_t one = {1, 1};
@@ -210,4 +230,5 @@ TEST_MAIN(CASE(matrices_of_experts_are_stored_as_tiles_one_after_the_other),
           CASE(gate_and_up_of_different_types_get_one_tile_format),
           CASE(experts_with_a_matrix_that_no_kernel_supports_are_floats_on_the_generic_path),
           CASE(quantized_experts_have_kernels_in_every_function),
+          CASE(modules_report_routes_if_kernels_choose_the_experts_of_all_layers),
           CASE(one_token_has_seven_launches_per_layer), CASE(append_kernel_normalizes_the_heads_of_q_and_k))
