@@ -54,10 +54,6 @@ __device__ __forceinline__ int size_k() { return size_parameter<SIZE_K>(); }
 
 __device__ __forceinline__ int run_count() { return (size_k() + 127) / 128; }  // tiles along K
 __device__ __forceinline__ int chunk_count() { return run_count() * 2; }  // of 64 columns, 128 bytes of bf16
-
-// x is three bf16 parts for 16-bit weights, and two f16 parts for tiles of codes.
-constexpr int PARTS = ROWS16 ? 3 : 2, PART_CHUNK = PARTS * 128;  // bytes of a row in a chunk
-
 // Rows of the parts of x. SPLIT_INPUT with MIXTURE has them as a parameter.
 __device__ __forceinline__ int part_rows() {
 #if defined(SPLIT_INPUT) && MIXTURE
@@ -65,10 +61,4 @@ __device__ __forceinline__ int part_rows() {
 #else
   return (size_m() + 7) / 8 * 8;
 #endif
-}
-
-// With f16 parts a row of x is multiplied by a power of two. This is 1 / that power for each row of the parts,
-// after all chunks.
-__device__ __forceinline__ float *row_scales(const u8 *parts) {
-  return (float *)(parts + (u64)(chunk_count() + (run_count() + 15) / 16) * part_rows() * PART_CHUNK);
 }

@@ -1,4 +1,4 @@
-// The bf16 or f16 parts of f32 numbers, which tensor cores multiply by weights (packed.cu). A product of
+// The three bf16 parts of f32 numbers, which tensor cores multiply by weights (packed.cu). A product of
 // 16-bit weights can read them from the kernel that computes its x.
 
 #pragma once
@@ -15,21 +15,6 @@ __device__ __forceinline__ void split_bf16(u32 (&part)[3], float low, float high
     high -= Bf16::high(part[i]);
   }
 }
-
-// The power of two that brings the numbers of a row just below 2^15. They are then sums of two f16 numbers,
-// split_f16(), of 11 bits each: as exact as one rounding to f32 if a number is more than 2^-17 of |largest|,
-// and else to 2^-40 of it. |largest|: of the absolute values.
-__device__ __forceinline__ float scale_below(float largest) {
-  const int exponent = __float_as_int(largest) >> 23;
-  return __int_as_float((127 + 127 + 14 - (exponent < 16 ? 16 : exponent)) << 23);
-}
-// 1 / |scale|, a power of two.
-__device__ __forceinline__ float inverse_of(float scale) {
-  return __int_as_float((254 << 23) - __float_as_int(scale));
-}
-
-// The sum of 32 columns of a row is scaled with the row, and by this, so that it is an f16 number too.
-constexpr float SUM_SCALE = 0x1p-5f;
 
 // Where part |i| of |row| has columns |column| and |column| + 1, an even number, in the order of 16-bit
 // weights (packed.cu). Columns 8 further, in the same 32, are in the next word. |rows| is MP.
