@@ -6,7 +6,8 @@
 #include "graph/ops.h"
 
 #define MLX_MAX_LAYERS 1024
-#define MLX_MAX_DENSE 2    // layers after the pool
+#define MLX_MAX_DENSE 2          // layers after the pool
+#define MLX_MAX_SCORE_ROW 16384  // numbers of a decoder's class head
 #define MLX_NO_HEAD_DIM 8  // head_dim of a model without attention, which has one head; no layer uses it
 
 typedef struct mlx_config {
@@ -121,7 +122,8 @@ typedef struct mlx_config {
   int64_t dense_width[MLX_MAX_DENSE];  // of their outputs
   int64_t positions;                   // that the table of learned positions has
   int64_t position_rows;               // its rows in the file, which may begin with rows of no position
-  int64_t labels;     // scores of a text that the class head gives; 0: there is no class head
+  int64_t labels;     // scores of a text that the class head gives; 0: there is no class head. Of a decoder
+                      // 1: the runtime computes the score of its hidden state (models/import/classifier.h)
   int64_t distances;  // buckets of distances that a bias of attention scores depends on
   int64_t types;      // of tokens; 0 and 1: all tokens have the same type
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "models/import/classifier.h"
 #include "models/import/hf.h"
 #include "models/import/side_file.h"
 
@@ -178,6 +179,7 @@ static mlx_status_t read_module(const mlx_source_t *source, const mlx_json_t *js
     return read_folder(source, path, read_pooling, out);
   if (!strcmp(name, "Dense") && is_folder && !out->normalize)
     return read_folder(source, path, read_dense, out);
+  if (!strcmp(name, "LogitScore")) return NULL;  // models/import/classifier.c reads it
   return mlx_status_hint(
       mlx_json_error(json, "type", "names a module that is not supported here"),
       "supported modules, in this order: Transformer (in the folder itself), Pooling, Dense, "
@@ -213,7 +215,8 @@ static mlx_status_t read_gguf_dense(const mlx_source_t *source, mlx_sentence_t *
 static mlx_status_t read_gguf(const mlx_source_t *source, mlx_sentence_t *out) {
   static const mlx_pooling_t types[] = {MLX_POOL_MEAN, MLX_POOL_MEAN, MLX_POOL_CLS, MLX_POOL_LAST};
   int64_t type = 0;
-  MLX_TRY(mlx_source_int(source, NULL, ".pooling_type", 0, 3, &type, &out->found));
+  MLX_TRY(mlx_source_int(source, NULL, ".pooling_type", 0, MLX_GGUF_RANK, &type, &out->found));
+  if (type == MLX_GGUF_RANK) return NULL;  // a classifier
   if (out->found && !type)
     return mlx_source_field_error(source, NULL, ".pooling_type", MLX_UNSUPPORTED,
                                   "is 0: the model has no pooling, so a text has no single vector");

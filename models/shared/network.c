@@ -9,7 +9,7 @@ static mlx_status_t build(const mlx_model_t *model, mlx_graph_t *graph) {
   const mlx_arch_t *arch = model->arch;
   mlx_value_t hidden =
       (arch->forward ? arch->forward : mlx_block_forward)(graph, model, tokens);  // [M, hidden]
-  if (model->config.labels && !arch->head)
+  if (model->config.encoder && model->config.labels && !arch->head)
     return mlx_error(MLX_UNSUPPORTED, "%s: class heads of %s models are not supported",
                      mlx_source_path(model->source), mlx_source_architecture(model->source));
   if (model->config.encoder) {
