@@ -214,6 +214,11 @@ static mlx_status_t find_weight(const mlx_model_t *model, const mlx_tensor_rule_
   // Files saved from the base model without its LM head omit the first part of each name: "h.0.ln_1.weight".
   if (!tensor && strchr(hf_name, '.'))
     tensor = mlx_source_tensor(model->source, strchr(hf_name, '.') + 1, NULL);
+  char named[320];  // as the encoders that transformers added later write it: "gte.embeddings..."
+  if (!tensor && strchr(hf_name, '.')) {
+    snprintf(named, sizeof named, "%s%s", mlx_source_architecture(model->source), strchr(hf_name, '.'));
+    tensor = mlx_source_tensor(model->source, named, NULL);
+  }
   if (!tensor) {
     return mlx_error(MLX_INVALID_INPUT, "%s: tensor '%s' is missing", mlx_source_path(model->source),
                      mlx_source_is_gguf(model->source) ? gguf_name : hf_name);
@@ -369,15 +374,17 @@ static bool is_present(const mlx_tensor_rule_t *rule, const mlx_config_t *config
 }
 
 // The layers after the pool of an embedding model. Dense layer 0 has the input of the hidden size.
-static const mlx_tensor_rule_t dense_rules[MLX_MAX_DENSE] = {
-    MLX_MATRIX("dense.0.linear.weight", "dense_2.weight", MLX_DIM(dense_width[0]), MLX_DIM(hidden)),
-    MLX_MATRIX("dense.1.linear.weight", "dense_3.weight", MLX_DIM(dense_width[1]), MLX_DIM(dense_width[0]))};
+static const mlx_tensor_rule_t dense_rules[MLX_MAX_DENSE][2] = {
+    {MLX_MATRIX("dense.0.linear.weight", "dense_2.weight", MLX_DIM(dense[0].width), MLX_DIM(hidden)),
+     MLX_VECTOR("dense.0.linear.bias", "dense_2.bias", MLX_DIM(dense[0].width))},
+    {MLX_MATRIX("dense.1.linear.weight", "dense_3.weight", MLX_DIM(dense[1].width), MLX_DIM(dense[0].width)),
+     MLX_VECTOR("dense.1.linear.bias", "dense_3.bias", MLX_DIM(dense[1].width))}};
 
 // Adds the weights in the order of the rules, then those of |dense_rules|. A run of rules with "%d" is
 // repeated for each layer.
 static mlx_status_t add_weights(mlx_model_t *model) {
   const mlx_arch_t *arch = model->arch;
-  const size_t most = arch->tensor_count * (size_t)model->config.layers + MLX_MAX_DENSE;
+  const size_t most = arch->tensor_count * (size_t)model->config.layers + 2 * MLX_MAX_DENSE;
   MLX_TRY(mlx_alloc(most, sizeof *model->weights, &model->weights));
   for (size_t i = 0; i < arch->tensor_count;) {
     size_t end = i + 1;
@@ -391,7 +398,10 @@ static mlx_status_t add_weights(mlx_model_t *model) {
     }
     i = end;
   }
-  for (size_t i = 0; i < model->config.dense_count; ++i) MLX_TRY(add_weight(model, &dense_rules[i], 0));
+  for (size_t i = 0; i < model->config.dense_count; ++i) {
+    MLX_TRY(add_weight(model, &dense_rules[i][0], 0));
+    if (model->config.dense[i].bias) MLX_TRY(add_weight(model, &dense_rules[i][1], 0));
+  }
   return NULL;
 }
 

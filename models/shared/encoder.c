@@ -20,7 +20,7 @@ mlx_status_t mlx_read_encoder(const mlx_source_t *source, mlx_config_t *c) {
   c->pooling = sentence.pooling;
   c->normalize = sentence.normalize;
   c->dense_count = sentence.dense_count;
-  memcpy(c->dense_width, sentence.dense_width, sizeof c->dense_width);
+  memcpy(c->dense, sentence.dense, sizeof c->dense);
   c->tied_head = true;  // no LM head is needed
   limit_context(c, MLX_ENCODER_TOKENS);
   limit_context(c, sentence.max_tokens);

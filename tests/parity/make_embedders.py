@@ -136,6 +136,8 @@ FIXTURES = {
                  length=128, pooling="mean", pre="bert-bge"),
     "bert-cased": dict(type="bert", fields=dict(ENCODER, max_position_embeddings=128, type_vocab_size=1), tokenizer=wordpiece(False),
                        template="[CLS] $A [SEP]", length=128, pooling="cls", pre="bert-bge"),
+    "bert-dense": dict(type="bert", fields=dict(ENCODER, max_position_embeddings=128), tokenizer=wordpiece(True), template="[CLS] $A [SEP]",
+                       length=128, pooling="cls", dense=((48, "activation.Tanh", True), (40, "activation.GELU", True))),
     "embeddinggemma": dict(
         type="gemma3_text", fields=dict(DECODER, num_hidden_layers=6, num_key_value_heads=1, head_dim=8, query_pre_attn_scalar=8,
                                         sliding_window=24, use_bidirectional_attention=True, max_position_embeddings=256),
