@@ -1,11 +1,14 @@
 // Writes, reads and checks manifests. See manifest.h.
 #include "artifact/manifest.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/encoding.h"
 #include "base/json.h"
 #include "base/json_writer.h"
+#include "base/memory.h"
 #include "base/meter.h"
 #include "base/text.h"
 
@@ -82,6 +85,14 @@ static void put_variant(mlx_json_writer_t *json, const mlx_variant_t *variant) {
   mlx_json_end(json);
 }
 
+// As base64 of little-endian numbers.
+static void put_floats(mlx_json_writer_t *json, const char *key, const float *values, size_t count) {
+  mlx_text_t *out = mlx_json_put_value(json, key);
+  mlx_text_puts(out, "\"");
+  mlx_base64_append(out, values, count * sizeof *values);
+  mlx_text_puts(out, "\"");
+}
+
 static void put_embedding(mlx_json_writer_t *json, const mlx_manifest_embedding_t *e) {
   mlx_json_begin_object(json, "embedding", MLX_JSON_ONE_LINE);
   mlx_json_put_text(json, "pooling", e->pooling);
@@ -93,6 +104,10 @@ static void put_embedding(mlx_json_writer_t *json, const mlx_manifest_embedding_
     mlx_json_put_bool(json, "typed", e->typed);
   }
   if (e->headless) mlx_json_put_bool(json, "headless", true);
+  if (e->score_size) {
+    put_floats(json, "score_row", e->score_row, e->score_size);
+    mlx_json_put_bool(json, "generation_prompt", e->generation_prompt);
+  }
   if (e->similarity[0]) mlx_json_put_text(json, "similarity", e->similarity);
   if (e->default_prompt[0]) mlx_json_put_text(json, "default_prompt", e->default_prompt);
   mlx_json_begin_object(json, "prompts", MLX_JSON_ONE_LINE);
@@ -564,6 +579,26 @@ static mlx_status_t read_similarity(const mlx_json_t *json, yyjson_val *object, 
   return mlx_json_error(json, "similarity", "is not cosine, dot, euclidean or manhattan");
 }
 
+static mlx_status_t read_score_row(const mlx_json_t *json, yyjson_val *object, mlx_manifest_embedding_t *e) {
+  const char *text;
+  uint8_t *bytes;
+  size_t size;
+  if (!mlx_json_find(object, "score_row")) return NULL;
+  MLX_TRY(mlx_json_string(json, object, "score_row", &text));
+  MLX_TRY(mlx_base64_decode(text, strlen(text), &bytes, &size));
+  const bool fits = size && size <= sizeof e->score_row && size % sizeof *e->score_row == 0;
+  if (fits) memcpy(e->score_row, bytes, size);
+  e->score_size = fits ? size / sizeof *e->score_row : 0;
+  mlx_free(bytes);
+  if (!fits) return mlx_json_error(json, "score_row", "is not base64 of 1 to 16384 numbers");
+  for (size_t i = 0; i < e->score_size; ++i)
+    if (!isfinite(e->score_row[i]))
+      return mlx_json_error(json, "score_row", "has a number that is not finite");
+  if (e->encoder || e->labels != 1)
+    return mlx_json_error(json, "score_row", "is only for decoders with one label");
+  return read_bool(json, object, "generation_prompt", &e->generation_prompt);
+}
+
 static mlx_status_t read_embedding(const mlx_json_t *json, yyjson_val *object, mlx_manifest_embedding_t *e) {
   static const char *const poolings[] = {"mean", "cls", "last", "max"};
   bool known = false;
@@ -579,8 +614,18 @@ static mlx_status_t read_embedding(const mlx_json_t *json, yyjson_val *object, m
     MLX_TRY(read_bool(json, object, "typed", &e->typed));
   }
   if (mlx_json_find(object, "headless")) MLX_TRY(read_bool(json, object, "headless", &e->headless));
+  MLX_TRY(read_score_row(json, object, e));
   MLX_TRY(read_similarity(json, object, e));
   return read_prompts(json, object, e);
+}
+
+static mlx_status_t check_score_row(const mlx_json_t *json, const mlx_manifest_t *m) {
+  const size_t size = m->embedding.score_size;
+  for (size_t i = 0; size && i < m->variant_count; ++i) {
+    if ((uint64_t)m->variants[i].hidden != size)
+      return mlx_json_error(json, "score_row", "has not as many numbers as a hidden state");
+  }
+  return NULL;
 }
 
 static mlx_status_t read_fields(const mlx_json_t *json, mlx_manifest_t *m) {
@@ -603,6 +648,7 @@ static mlx_status_t read_fields(const mlx_json_t *json, mlx_manifest_t *m) {
   for (size_t i = 0; i < m->eos_count; ++i) m->eos[i] = (int32_t)eos[i];
   MLX_TRY(read_embedding(json, mlx_json_find(root, "embedding"), &m->embedding));
   MLX_TRY(read_variants(json, m));
+  MLX_TRY(check_score_row(json, m));
   return read_files(json, m);
 }
 

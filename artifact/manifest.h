@@ -108,6 +108,8 @@ typedef struct mlx_variant {
                         // layer that sees the most. Without window pages, in all layers. 0: a layer sees all
 } mlx_variant_t;
 
+#define MLX_MAX_MANIFEST_ROW 16384
+
 // How an embedding model makes vectors of texts.
 typedef struct mlx_manifest_embedding {
   char pooling[8];  // "mean", "cls", "last" or "max"; empty: a decoder without such settings
@@ -117,6 +119,10 @@ typedef struct mlx_manifest_embedding {
   bool sigmoid;     // a score is the sigmoid of what the module computes
   bool typed;       // the second text of a pair has token type 1: IDs after the vocabulary (layout.h)
   bool headless;    // a decoder without an LM head: it generates no tokens either
+  // Of a decoder with |labels| 1: what its last hidden state is multiplied by. Empty: it has no class head.
+  float score_row[MLX_MAX_MANIFEST_ROW];
+  size_t score_size;       // the hidden size
+  bool generation_prompt;  // its chat template is rendered with add_generation_prompt
   mlx_named_prompt_t prompts[MLX_MODEL_PROMPTS];
   size_t prompt_count;
   char default_prompt[MLX_MAX_PROMPT_NAME];  // a name of |prompts|: used if none is chosen; empty: none

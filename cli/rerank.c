@@ -16,7 +16,7 @@
 
 typedef struct flags {
   mlx_open_flags_t open;
-  const char *file, *format, *output;
+  const char *file, *format, *output, *instruction;
   bool jsonl, raw, quiet;
   int64_t top;  // 0: all
 } flags_t;
@@ -89,7 +89,8 @@ static mlx_status_t compute(rerank_t *r) {
     pairs[i] = (mlx_text_pair_t){.first = r->query,
                                  .second = document->content,
                                  .first_length = strlen(r->query),
-                                 .second_length = document->length};
+                                 .second_length = document->length,
+                                 .instruction = r->flags->instruction};
   }
   mlx_interrupt_watch();
   mlx_meter_begin(&r->meter, mlx_terminal_report(), "ranking", count);
@@ -187,6 +188,8 @@ static const mlx_flag_t flags[] = {
     MLX_FILE_FLAG(flags_t, file, "documents: one per line, or with .jsonl as with --jsonl; -: stdin"),
     MLX_SWITCH_FLAG(flags_t, jsonl, "--jsonl", "each line is a JSON string, or an object with \"text\" and \"id\""),
     MLX_INT_FLAG(flags_t, top, "--top", "N", "print the best N documents (default: all)", 1, 1 << 30),
+    MLX_TEXT_FLAG(flags_t, instruction, "--instruction", "TEXT",
+                  "the task, for rerankers that read one, as Qwen3-Reranker (default: the model's)"),
     MLX_TEXT_FLAG(flags_t, format, "--format", "table|json", "output format (default: table)"),
     MLX_TEXT_FLAG(flags_t, output, "-o, --output", "OUT", "write to a file (default: stdout)"),
     MLX_SWITCH_FLAG(flags_t, raw, "--raw", "print scores before the model's activation (sigmoid)"),
@@ -205,9 +208,10 @@ const mlx_verb_t mlx_verb_rerank = {
     .summary = "order documents by their relevance to a query",
     .usage =
         "usage: mlxcel rerank MODEL QUERY [DOCUMENT...] [options]\n\n"
-        "Scores each document for a query with a cross-encoder and prints the best first. The documents are "
-        "the words after the query, the lines of a file, or those of stdin. A pair that is longer than the "
-        "model's limit is cut, the longer text first, as sentence-transformers does it.\n\n"
+        "Scores each document for a query with a cross-encoder or a decoder such as Qwen3-Reranker, and "
+        "prints the best first. The documents are the words after the query, the lines of a file, or those "
+        "of stdin. A pair that is longer than the model's limit is cut as sentence-transformers does it: the "
+        "longer text first, for a decoder the document's end.\n\n"
         "examples:\n"
         "  mlxcel rerank MODEL \"a question\" \"a text\" \"another text\"\n"
         "  mlxcel rerank MODEL \"a question\" -f texts.jsonl --top 10 --format json",

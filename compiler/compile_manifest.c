@@ -94,15 +94,27 @@ static void describe_prompts(const mlx_sentence_t *sentence, mlx_manifest_embedd
   memcpy(out->similarity, sentence->similarity, sizeof out->similarity);
 }
 
+_Static_assert(MLX_MAX_SCORE_ROW == MLX_MAX_MANIFEST_ROW, "every class head fits");
+
+static mlx_status_t describe_score(const mlx_model_t *model, const mlx_classifier_t *classifier,
+                                   mlx_manifest_embedding_t *out) {
+  out->score_size = (size_t)model->config.hidden;
+  out->generation_prompt = classifier->generation_prompt;
+  return mlx_classifier_row(model->source, classifier, &model->config, out->score_row);
+}
+
 static mlx_status_t describe_embedding(const mlx_model_t *model, mlx_manifest_embedding_t *out) {
   mlx_sentence_t sentence;
   mlx_classifier_t classifier;
   MLX_TRY(mlx_sentence_read(model->source, &sentence));
   MLX_TRY(mlx_classifier_read(model->source, &classifier));
-  if (!sentence.found && !model->config.encoder) return NULL;
   const mlx_config_t *c = &model->config;
+  const bool scores = c->labels && !c->encoder;
+  if (!sentence.found && !c->encoder && !scores) return NULL;
   snprintf(out->pooling, sizeof out->pooling, "%s",
-           mlx_pooling_name(c->labels ? c->pooling : sentence.pooling));
+           mlx_pooling_name(scores      ? MLX_POOL_LAST
+                            : c->labels ? c->pooling
+                                        : sentence.pooling));
   out->encoder = c->encoder;
   out->normalize = sentence.normalize && !c->labels;
   out->labels = c->labels;
@@ -110,7 +122,7 @@ static mlx_status_t describe_embedding(const mlx_model_t *model, mlx_manifest_em
   out->typed = classifier.typed && c->types > 1;
   out->headless = c->headless;
   describe_prompts(&sentence, out);
-  return NULL;
+  return scores ? describe_score(model, &classifier, out) : NULL;
 }
 
 mlx_status_t mlx_job_describe_model(mlx_compile_job_t *job) {

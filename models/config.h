@@ -6,8 +6,24 @@
 #include "graph/ops.h"
 
 #define MLX_MAX_LAYERS 1024
-#define MLX_MAX_DENSE 2    // layers after the pool
+#define MLX_MAX_DENSE 2          // layers after the pool
+#define MLX_MAX_SCORE_ROW 16384  // numbers of a decoder's class head
 #define MLX_NO_HEAD_DIM 8  // head_dim of a model without attention, which has one head; no layer uses it
+
+// What follows the product of a layer after the pool.
+typedef enum mlx_dense_act {
+  MLX_DENSE_NO_ACT = 0,
+  MLX_DENSE_TANH,
+  MLX_DENSE_GELU,
+  MLX_DENSE_RELU,
+  MLX_DENSE_SILU,
+} mlx_dense_act_t;
+
+typedef struct mlx_dense {
+  int64_t width;  // of its output
+  int64_t bias;   // 1: it has one
+  mlx_dense_act_t act;
+} mlx_dense_t;
 
 typedef struct mlx_config {
   int64_t layers;
@@ -117,11 +133,12 @@ typedef struct mlx_config {
   mlx_pooling_t pooling;  // how
   bool normalize;         // that vector gets the Euclidean norm 1
   bool headless;          // a decoder without an LM head: its files are those of an embedding model
-  size_t dense_count;     // layers of the pooled vector, without biases and activations
-  int64_t dense_width[MLX_MAX_DENSE];  // of their outputs
-  int64_t positions;                   // that the table of learned positions has
-  int64_t position_rows;               // its rows in the file, which may begin with rows of no position
-  int64_t labels;     // scores of a text that the class head gives; 0: there is no class head
+  size_t dense_count;     // layers of the pooled vector
+  mlx_dense_t dense[MLX_MAX_DENSE];
+  int64_t positions;      // that the table of learned positions has
+  int64_t position_rows;  // its rows in the file, which may begin with rows of no position
+  int64_t labels;     // scores of a text that the class head gives; 0: there is no class head. Of a decoder
+                      // 1: the runtime computes the score of its hidden state (models/import/classifier.h)
   int64_t distances;  // buckets of distances that a bias of attention scores depends on
   int64_t types;      // of tokens; 0 and 1: all tokens have the same type
 

@@ -18,6 +18,7 @@ static const mlx_tensor_rule_t gte_tensors[] = {
     MLX_MATRIX(LAYER "mlp.up_gate_proj.weight", NO_GGUF, MLX_DIM(gate_up_width), MLX_DIM(hidden)),
     MLX_ENCODER_PRODUCT(LAYER "mlp.down_proj", NO_GGUF, hidden, ffn),
     MLX_ENCODER_NORM(LAYER "mlp_ln", NO_GGUF),
+    MLX_RULES_CLASS_HEAD("new.pooler.dense", "classifier"),
 };
 
 static mlx_status_t require_text(const mlx_source_t *source, const char *key, const char *expected) {
@@ -86,10 +87,16 @@ static mlx_value_t gte_forward(mlx_graph_t *g, const mlx_model_t *model, mlx_val
   return x;
 }
 
+static mlx_value_t gte_head(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t pooled) {
+  (void)model;
+  return mlx_class_head(g, "new.pooler.dense", false, "classifier", pooled);
+}
+
 static const char *const gte_types[] = {"new", "gte", NULL};
 static const char *const gte_gguf_types[] = {NULL};
 static const char *const gte_ignored[] = {"embeddings.position_ids", NULL};
-static const char *const gte_unused[] = {"pooler.", "new.pooler.", "lm_head.", "classifier.", NULL};
+static const char *const gte_unused[] = {"pooler.",  "new.pooler.", "gte.pooler.",
+                                         "lm_head.", "classifier.", NULL};
 
 const mlx_arch_t mlx_arch_gte = {
     .hf_types = gte_types,
@@ -99,4 +106,5 @@ const mlx_arch_t mlx_arch_gte = {
     .unused = gte_unused,
     .read_config = gte_read_config,
     .forward = gte_forward,
+    .head = gte_head,
 };

@@ -18,6 +18,7 @@ static const mlx_tensor_rule_t nomic_bert_tensors[] = {
     MLX_MATRIX(LAYER "mlp.fc11.weight", "blk.%d.ffn_up.weight", MLX_DIM(ffn), MLX_DIM(hidden)),
     MLX_MATRIX(LAYER "mlp.fc2.weight", "blk.%d.ffn_down.weight", MLX_DIM(hidden), MLX_DIM(ffn)),
     MLX_ENCODER_NORM(LAYER "norm2", "blk.%d.layer_output_norm"),
+    MLX_RULES_CLASS_HEAD("bert.pooler.dense", "classifier"),
 };
 
 // The published files have the fields of the modeling code on the hub. transformers has other names for them.
@@ -109,9 +110,15 @@ static mlx_value_t nomic_bert_forward(mlx_graph_t *g, const mlx_model_t *model, 
   return x;
 }
 
+static mlx_value_t nomic_bert_head(mlx_graph_t *g, const mlx_model_t *model, mlx_value_t pooled) {
+  (void)model;
+  return mlx_class_head(g, "bert.pooler.dense", false, "classifier", pooled);
+}
+
 static const char *const nomic_bert_types[] = {"nomic_bert", NULL};
 static const char *const nomic_bert_gguf_types[] = {"nomic-bert", NULL};
-static const char *const nomic_bert_unused[] = {"pooler.", "bert.pooler.", "cls.", NULL};
+static const char *const nomic_bert_unused[] = {"pooler.", "bert.pooler.", "nomic_bert.pooler.", "cls.",
+                                                NULL};
 
 const mlx_arch_t mlx_arch_nomic_bert = {
     .hf_types = nomic_bert_types,
@@ -120,4 +127,5 @@ const mlx_arch_t mlx_arch_nomic_bert = {
     .unused = nomic_bert_unused,
     .read_config = nomic_bert_read_config,
     .forward = nomic_bert_forward,
+    .head = nomic_bert_head,
 };

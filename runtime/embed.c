@@ -21,6 +21,12 @@ mlx_status_t mlx_embedding_finish(float *embedding, size_t size, size_t tokens, 
   return NULL;
 }
 
+float mlx_embedding_score(const float *hidden, const float *row, size_t size) {
+  double sum = 0;
+  for (size_t i = 0; i < size; ++i) sum += (double)hidden[i] * row[i];
+  return (float)sum;
+}
+
 mlx_status_t mlx_classifier_embeds_nothing(void) {
   return mlx_status_hint(
       mlx_error(MLX_UNSUPPORTED,
@@ -43,6 +49,7 @@ mlx_status_t mlx_encoder_generates_nothing(bool is_classifier) {
 }
 
 mlx_status_t mlx_scheduler_check_head(const mlx_scheduler_t *s) {
-  if (s->stepper->whole) return mlx_encoder_generates_nothing(s->language.is_classifier);
+  if (s->stepper->whole || (s->language.headless && s->language.is_classifier))
+    return mlx_encoder_generates_nothing(s->language.is_classifier);
   return s->language.headless ? generates_nothing("has no output head") : NULL;
 }

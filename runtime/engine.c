@@ -436,6 +436,11 @@ static mlx_status_t vocabulary_of(mlx_engine_t *engine, bool first, const mlx_vo
   return NULL;
 }
 
+static const float *score_row_of(const mlx_engine_t *engine) {
+  const mlx_manifest_embedding_t *e = &engine->manifest.embedding;
+  return e->score_size ? e->score_row : NULL;
+}
+
 // It submits the steps of all sessions and requests.
 static mlx_status_t create_scheduler(mlx_engine_t *engine) {
   const bool gpu = mlx_device_kind(engine->device) == MLX_DEVICE_CUDA;
@@ -452,6 +457,7 @@ static mlx_status_t create_scheduler(mlx_engine_t *engine) {
                                                     .is_classifier = engine->manifest.embedding.labels > 0,
                                                     .typed = engine->manifest.embedding.typed,
                                                     .headless = engine->manifest.embedding.headless,
+                                                    .score_row = score_row_of(engine),
                                                     .vocabulary = vocabulary_of,
                                                     .engine = engine},
                                        .prompt_chunk = gpu ? GPU_PROMPT_CHUNK : CPU_PROMPT_CHUNK};

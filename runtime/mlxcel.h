@@ -150,8 +150,8 @@ typedef struct mlx_engine_info {
   bool is_encoder;      // it computes embeddings and generates no text: it has no sessions
   bool is_normalized;   // embeddings have the Euclidean norm 1
   const char *pooling;  // of an embedding model: "mean", "cls", "last" or "max"; else ""
-  // A classifier: an encoder that gives a text, or a pair of texts, so many scores and no embedding
-  // (mlx_engine_classify). A reranker has one. 0: the model is no classifier.
+  // A classifier gives a text, or a pair of texts, so many scores and no embedding (mlx_engine_classify). A
+  // reranker has one. It is an encoder, or a decoder that reads pairs only. 0: the model is no classifier.
   int64_t labels;
   // A mixture of experts: steps can report that a token was routed to |route_used| experts in each of
   // |route_layers| layers. 0: they cannot.
@@ -205,10 +205,14 @@ mlx_status_t mlx_engine_tokenize_cut(const mlx_engine_t *engine, const char *tex
 typedef struct mlx_text_pair {
   const char *first, *second;  // |second| NULL: one text
   size_t first_length, second_length;
+  const char *instruction;  // of a decoder: the task, ends with NUL; NULL: the model's default
 } mlx_text_pair_t;
-// The token ids of a pair with the special tokens of the model, for a classifier only. If they are more than
-// the context, the longer text is cut first (Hugging Face's longest_first). A token of the second text may
-// have its ID plus the size of the vocabulary: the model then gives it another token type.
+// The token ids of a pair with the special tokens of the model, for a classifier only. An encoder: if they
+// are more than the context, the longer text is cut first (Hugging Face's longest_first). A token of the
+// second text may have its ID plus the size of the vocabulary: the model then gives it another token type. A
+// decoder renders its chat template with messages of the roles "query" and "document", and "system" for an
+// instruction; if the tokens are more than the context, the end of the texts is cut, and the template's end
+// stays (sentence-transformers' restore_suffix).
 mlx_status_t mlx_engine_tokenize_pair(const mlx_engine_t *engine, const mlx_text_pair_t *pair,
                                       int32_t **out_ids, size_t *out_count) MLX_MUST_USE;
 void mlx_engine_free_ids(int32_t *ids);  // NULL is fine

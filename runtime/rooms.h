@@ -122,6 +122,8 @@ mlx_status_t mlx_engine_tokenize_first(const mlx_engine_t *engine, const char *t
                                        size_t *out_count) MLX_MUST_USE;
 // Gives the embedding of |tokens| tokens the Euclidean norm 1 if |normalize|. Fails if it is not finite.
 mlx_status_t mlx_embedding_finish(float *embedding, size_t size, size_t tokens, bool normalize) MLX_MUST_USE;
+// The score that the class head |row| of a decoder gives a hidden state. Summed in double.
+float mlx_embedding_score(const float *hidden, const float *row, size_t size);
 // The error for a request that wants text of an encoder.
 mlx_status_t mlx_encoder_generates_nothing(bool is_classifier) MLX_MUST_USE;
 

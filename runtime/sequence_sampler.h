@@ -20,6 +20,8 @@ typedef struct mlx_language {
   bool is_classifier;                     // an embedding is the scores of a class head
   bool typed;     // a token of an embedding may have an ID plus |vocab|: type 1 (kernels/cpu/layout.h)
   bool headless;  // there is no LM head: only embeddings are exact
+  const float
+      *score_row;  // [hidden] a decoder's class head, whose product is the embedding's number; or NULL
   // The vocabulary that a grammar matches tokens against (runtime/engine.c).
   mlx_status_t (*vocabulary)(mlx_engine_t *engine, bool first, const mlx_vocabulary_t **out_vocabulary);
   mlx_engine_t *engine;

@@ -336,6 +336,7 @@ mlx_status_t mlx_session_embed(mlx_session_t *session, const int32_t *ids, size_
   const mlx_scheduler_t *s = session->request->scheduler;
   const size_t hidden = (size_t)s->stepper->hidden;
   int32_t next;
+  if (s->language.is_classifier) return mlx_classifier_embeds_nothing();
   if (size != hidden)
     return mlx_error(MLX_USAGE, "an embedding of this model has %zu numbers; the caller requested %zu",
                      hidden, size);

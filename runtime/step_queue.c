@@ -283,8 +283,9 @@ static mlx_status_t take_embedding(mlx_scheduler_t *s, mlx_request_t *r, size_t 
   MLX_TRY(s->stepper->read_hidden(s->stepper, row, *out));
   r->pending = 0;
   r->first = mlx_seconds();
-  mlx_scheduler_finish(s, r, MLX_FINISH_STOP,
-                       mlx_embedding_finish(*out, size, r->count, !s->language.raw_embeddings && !r->raw));
+  mlx_status_t status = mlx_embedding_finish(*out, size, r->count, !s->language.raw_embeddings && !r->raw);
+  if (s->language.score_row) **out = mlx_embedding_score(*out, s->language.score_row, size);
+  mlx_scheduler_finish(s, r, MLX_FINISH_STOP, status);
   return NULL;
 }
 

@@ -87,6 +87,11 @@ void mlx_dequantize_panel(int32_t format, const uint8_t *panel, int from, int co
 
 void mlx_dequantize_row(int32_t format, const uint8_t *matrix, int row, int columns, float *out) {
   const uint8_t *panel = matrix + row / MLX_PANEL_ROWS * mlx_panel_bytes(format, columns);
+  if (format == MLX_PANEL_F32) {
+    const float *from = (const float *)(const void *)panel + row % MLX_PANEL_ROWS;
+    for (int k = 0; k < columns; ++k) out[k] = from[k * MLX_PANEL_ROWS];
+    return;
+  }
   float wide[MLX_PANEL_BLOCK][16];
   for (int k = 0; k < columns; k += MLX_PANEL_BLOCK) {
     const int count = columns - k < MLX_PANEL_BLOCK ? columns - k : MLX_PANEL_BLOCK;

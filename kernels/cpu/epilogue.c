@@ -82,3 +82,39 @@ void mlx_finish_products(const call_t *c, const product_t *p, int row, int count
     v_store(out, adds ? v_add(v_load(b), value) : value);
   }
 }
+
+// Whether mlx_finish_product() only adds a bias, applies an activation without numbers, and adds |b|.
+INLINE bool has_usual_epilogue(const product_t *p, int panel) {
+  const mlx_instruction_t *i = p->i;
+  return !p->pairs && !p->head && !p->up && !i->logits && i->slope == 0 && i->clip == 0 && i->factor == 0 &&
+         i->cap == 0 && 16 * panel + 16 <= p->rows && i->act != MLX_RUN_XIELU;
+}
+
+// The same as mlx_finish_product(), with |act| known and everything else that rows share read once.
+INLINE void finish_rows(const call_t *c, const product_t *p, int act, int row, int count, int panel,
+                        const float *sums, int64_t step) {
+  const mlx_instruction_t *i = p->i;
+  const bool adds = i->adds;
+  const v16 bias = has_weight(&i->bias) ? load_bias(c, p, &i->bias, panel, 16) : v_zero();
+  for (int t = row; t < row + count; ++t, sums += step) {
+    v16 value = v_load(sums);
+    if (has_weight(&i->bias)) value = v_add(value, bias);
+    value = v_activate(act, i->numbers, value);
+    if (adds) value = v_add(v_load(row_at(c, &i->b, t) + 16 * panel), value);
+    if (stores_parts(c, i, t)) store_parts(parts_of_buffer(c, &i->out), value, t, p->rows, 16 * panel);
+    if (stores_plain(c, i, t)) v_store(row_at(c, &i->out, t) + 16 * panel, value);
+  }
+}
+
+void mlx_finish_rows(const call_t *c, const product_t *p, int row, int count, int panel, const float *sums,
+                     const float *up, int64_t step) {
+  if (has_usual_epilogue(p, panel)) {
+    switch (p->i->act) {
+      case MLX_RUN_GELU: finish_rows(c, p, MLX_RUN_GELU, row, count, panel, sums, step); return;
+      case MLX_RUN_NO_ACT: finish_rows(c, p, MLX_RUN_NO_ACT, row, count, panel, sums, step); return;
+      default: finish_rows(c, p, p->i->act, row, count, panel, sums, step); return;
+    }
+  }
+  for (int t = 0; t < count; ++t)
+    mlx_finish_product(c, p, row + t, panel, v_load(sums + t * step), v_load(up + t * step));
+}

@@ -130,7 +130,16 @@ INLINE void split_q4(int32_t format, const uint8_t *panel, int nth, uint16_t *to
 #undef WIDE_COLUMN
 }
 
-// Splits a block of a format other than those of split_q4.
+// An f32 panel has its columns one after the other.
+INLINE void split_f32(const uint8_t *panel, int block, uint16_t *to) {
+  for (int i = 0; i < 16; ++i) {
+    const int column = block * MLX_PANEL_BLOCK + 2 * i;
+    split_pair(load_column(MLX_PANEL_F32, panel, column), load_column(MLX_PANEL_F32, panel, column + 1),
+               PARTS, to + 32 * i);
+  }
+}
+
+// Splits a block of a format other than those above.
 INLINE void split_block(int32_t format, const uint8_t *panel, int parts, int block, uint16_t *to) {
   float wide[MLX_PANEL_BLOCK * 16];
   mlx_dequantize_panel(format, panel, block * MLX_PANEL_BLOCK, MLX_PANEL_BLOCK, wide, 16);
@@ -143,7 +152,7 @@ static void split_panel(int32_t format, const uint8_t *panel, int parts, int blo
                         uint16_t *b) {
   for (int k = block; k < block + blocks; ++k, b += step) {
     switch (format) {
-      case MLX_PANEL_F32: split_block(MLX_PANEL_F32, panel, parts, k, b); break;
+      case MLX_PANEL_F32: split_f32(panel, k, b); break;
       case MLX_PANEL_F16: split_block(MLX_PANEL_F16, panel, parts, k, b); break;
       case MLX_PANEL_Q4_0: split_q4(MLX_PANEL_Q4_0, panel, k, b); break;
       case MLX_PANEL_Q4_1: split_q4(MLX_PANEL_Q4_1, panel, k, b); break;
@@ -254,12 +263,10 @@ void mlx_multiply_by_tiles(const call_t *c, const product_t *p, int item) {
   }
   release_tiles();
   for (int i = 0; i < pairs; ++i) {
-    for (int t = 0; t < tokens; ++t) {
-      const v16 one = v_load(sums[i] + 32 * t), other = v_load(sums[i] + 32 * t + 16);
-      const int panel = first + (p->up ? i : 2 * i);
-      mlx_finish_product(c, p, token + t, panel, one, other);
-      if (!p->up && panel + 1 < panels) mlx_finish_product(c, p, token + t, panel + 1, other, other);
-    }
+    const int panel = first + (p->up ? i : 2 * i);
+    mlx_finish_rows(c, p, token, tokens, panel, sums[i], sums[i] + 16, 32);
+    if (!p->up && panel + 1 < panels)
+      mlx_finish_rows(c, p, token, tokens, panel + 1, sums[i] + 16, sums[i] + 16, 32);
   }
 }
 

@@ -257,9 +257,48 @@ static mlx_status_t add_gguf_template(chat_t *chat, const mlx_gguf_t *gguf, cons
   return found ? add_template(chat, name, name_length, text, strlen(text)) : NULL;
 }
 
+// llama.cpp's converter writes the template "rerank" as text with {query} and {document}. It becomes a Jinja
+// template, which drops a newline at its end.
+static mlx_status_t add_rerank_template(chat_t *chat, const char *text) {
+  static const struct {
+    const char *mark, *jinja;
+  } roles[] = {
+      {"{query}",
+       "{{ messages | selectattr('role', 'equalto', 'query') | map(attribute='content') | first }}"},
+      {"{document}",
+       "{{ messages | selectattr('role', 'equalto', 'document') | map(attribute='content') | first }}"}};
+  mlx_text_t jinja = {0};
+  while (*text) {
+    size_t mark = 0;
+    for (int i = 0; i < 2 && !mark; ++i) {
+      if (strncmp(text, roles[i].mark, strlen(roles[i].mark))) continue;
+      mark = strlen(roles[i].mark);
+      mlx_text_puts(&jinja, roles[i].jinja);
+    }
+    if (!mark) mlx_text_append(&jinja, text, 1);
+    text += mark ? mark : 1;
+  }
+  mlx_text_puts(&jinja, "\n");
+  mlx_status_t status = mlx_text_finish(&jinja);
+  if (!status) status = add_template(chat, "rerank", 6, jinja.data, jinja.length);
+  mlx_text_clear(&jinja);
+  return status;
+}
+
+static mlx_status_t add_gguf_rerank_template(chat_t *chat, const mlx_gguf_t *gguf) {
+  const char *text;
+  bool found;
+  MLX_TRY(mlx_gguf_string(gguf, "tokenizer.chat_template.rerank", &text, &found));
+  return found && strstr(text, "{query}") && strstr(text, "{document}") && !strstr(text, "{{") &&
+                 !strstr(text, "{%") && !strstr(text, "{#")
+             ? add_rerank_template(chat, text)
+             : NULL;
+}
+
 static mlx_status_t add_gguf_templates(chat_t *chat, const mlx_gguf_t *gguf) {
   const mlx_gguf_field_t *names = mlx_gguf_find(gguf, "tokenizer.chat_templates");
   MLX_TRY(add_gguf_template(chat, gguf, "tokenizer.chat_template", "default", 7));
+  MLX_TRY(add_gguf_rerank_template(chat, gguf));
   if (!names || !names->is_array || names->type != MLX_GGUF_STRING) return NULL;
   const uint8_t *cursor = names->data;
   for (uint64_t i = 0; i < names->count; ++i) {

@@ -74,6 +74,21 @@ static void write_special_entry(const mlx_gguf_vocabulary_t *vocabulary, int64_t
   mlx_json_end(&entry);
 }
 
+// The second text of a pair. Encoders have one BOS, and those of RoBERTa's kind two EOS between the texts.
+static mlx_status_t write_second(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary, int64_t bos,
+                                 int64_t eos, mlx_json_writer_t *json) {
+  static const char *const encoders[] = {"bert", "nomic-bert", "modern-bert", "eurobert"};
+  const char *architecture = "", *model = "";
+  bool found, encoder = false;
+  MLX_TRY(mlx_gguf_string(gguf, "general.architecture", &architecture, &found));
+  MLX_TRY(mlx_gguf_string(gguf, KEY("model"), &model, &found));
+  for (size_t i = 0; i < sizeof encoders / sizeof *encoders; ++i)
+    encoder |= !strcmp(encoders[i], architecture);
+  const bool doubled = !strcmp(architecture, "bert") && strcmp(model, "bert") != 0;
+  write_sequence(vocabulary, doubled ? eos : encoder ? -1 : bos, eos, "B", 1, json);
+  return NULL;
+}
+
 static mlx_status_t write_post_processor(const mlx_gguf_t *gguf, const mlx_gguf_vocabulary_t *vocabulary,
                                          const mlx_gguf_pipeline_t *pipeline, mlx_json_writer_t *json) {
   static const char key[] = "post_processor";
@@ -91,7 +106,7 @@ static mlx_status_t write_post_processor(const mlx_gguf_t *gguf, const mlx_gguf_
   mlx_json_end(json);
   mlx_json_begin_list(json, "pair", MLX_JSON_COMPACT);
   write_sequence(vocabulary, bos, eos, "A", 0, json);
-  write_sequence(vocabulary, bos, eos, "B", 1, json);
+  MLX_TRY(write_second(gguf, vocabulary, bos, eos, json));
   mlx_json_end(json);
   mlx_json_begin_object(json, "special_tokens", MLX_JSON_COMPACT);
   if (bos >= 0) write_special_entry(vocabulary, bos, json);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "models/import/classifier.h"
 #include "models/import/hf.h"
 #include "models/import/side_file.h"
 
@@ -146,23 +147,45 @@ static mlx_status_t read_prompts(const mlx_source_t *source, mlx_sentence_t *out
 // ----------------------------------------------------------------------------------------------------------
 // Modules
 
+// A class of torch.nn. Without one it is sentence-transformers' default.
+static mlx_status_t read_dense_act(const mlx_json_t *json, mlx_dense_act_t *out) {
+  static const struct {
+    const char *class_name;
+    mlx_dense_act_t act;
+  } acts[] = {{"Identity", MLX_DENSE_NO_ACT},
+              {"Tanh", MLX_DENSE_TANH},
+              {"GELU", MLX_DENSE_GELU},
+              {"ReLU", MLX_DENSE_RELU},
+              {"SiLU", MLX_DENSE_SILU}};
+  const char *name, *dot;
+  MLX_TRY(
+      mlx_json_string_or(json, json->root, "activation_function", "torch.nn.modules.activation.Tanh", &name));
+  dot = strrchr(name, '.');
+  for (size_t i = 0; i < sizeof acts / sizeof *acts; ++i) {
+    if (strcmp(dot ? dot + 1 : name, acts[i].class_name)) continue;
+    *out = acts[i].act;
+    return NULL;
+  }
+  return mlx_json_error(json, "activation_function", "must be Identity, Tanh, GELU, ReLU or SiLU");
+}
+
 // A Dense module. Its weights are among the tensors (models/import/hf_modules.c).
 static mlx_status_t read_dense(const mlx_json_t *json, mlx_sentence_t *out) {
-  const char *act = yyjson_get_str(yyjson_obj_get(json->root, "activation_function"));
+  yyjson_val *bias = mlx_json_find(json->root, "bias");
   const char *input = yyjson_get_str(yyjson_obj_get(json->root, "module_input_name"));
   const char *output = yyjson_get_str(yyjson_obj_get(json->root, "module_output_name"));
   if (out->dense_count == MLX_MAX_DENSE)
     return mlx_error(MLX_UNSUPPORTED, "%s: is one dense layer more than the %d supported", json->name,
                      MLX_MAX_DENSE);
-  if (!act || !mlx_ends_with(act, ".Identity"))
-    return mlx_json_error(json, "activation_function", "must be Identity: no other one is supported");
-  if (!yyjson_is_false(yyjson_obj_get(json->root, "bias")))
-    return mlx_json_error(json, "bias", "must be false: biases are not supported");
+  mlx_dense_t *dense = &out->dense[out->dense_count++];
+  MLX_TRY(read_dense_act(json, &dense->act));
+  if (bias && !yyjson_is_bool(bias)) return mlx_json_error(json, "bias", "must be true or false");
+  dense->bias = !bias || yyjson_get_bool(bias);
   if (is_true(json->root, "use_residual"))
     return mlx_json_error(json, "use_residual", "is true, which is not supported");
   if ((input && strcmp(input, "sentence_embedding")) || (output && strcmp(output, "sentence_embedding")))
     return mlx_json_error(json, "module_input_name", "and the output must be sentence_embedding");
-  return mlx_json_int(json, json->root, "out_features", 1, 1 << 20, &out->dense_width[out->dense_count++]);
+  return mlx_json_int(json, json->root, "out_features", 1, 1 << 20, &dense->width);
 }
 
 static mlx_status_t read_module(const mlx_source_t *source, const mlx_json_t *json, yyjson_val *module,
@@ -178,6 +201,7 @@ static mlx_status_t read_module(const mlx_source_t *source, const mlx_json_t *js
     return read_folder(source, path, read_pooling, out);
   if (!strcmp(name, "Dense") && is_folder && !out->normalize)
     return read_folder(source, path, read_dense, out);
+  if (!strcmp(name, "LogitScore")) return NULL;  // models/import/classifier.c reads it
   return mlx_status_hint(
       mlx_json_error(json, "type", "names a module that is not supported here"),
       "supported modules, in this order: Transformer (in the folder itself), Pooling, Dense, "
@@ -203,7 +227,7 @@ static mlx_status_t read_gguf_dense(const mlx_source_t *source, mlx_sentence_t *
   bool found;
   for (int i = 0; i < MLX_MAX_DENSE; ++i) {
     MLX_TRY(mlx_source_int(source, NULL, keys[i][0], 1, 1 << 20, &ignored, &found));  // the tensor shows it
-    MLX_TRY(mlx_source_int(source, NULL, keys[i][1], 1, 1 << 20, &out->dense_width[i], &found));
+    MLX_TRY(mlx_source_int(source, NULL, keys[i][1], 1, 1 << 20, &out->dense[i].width, &found));
     if (!found) return NULL;
     out->dense_count = (size_t)i + 1;
   }
@@ -213,7 +237,8 @@ static mlx_status_t read_gguf_dense(const mlx_source_t *source, mlx_sentence_t *
 static mlx_status_t read_gguf(const mlx_source_t *source, mlx_sentence_t *out) {
   static const mlx_pooling_t types[] = {MLX_POOL_MEAN, MLX_POOL_MEAN, MLX_POOL_CLS, MLX_POOL_LAST};
   int64_t type = 0;
-  MLX_TRY(mlx_source_int(source, NULL, ".pooling_type", 0, 3, &type, &out->found));
+  MLX_TRY(mlx_source_int(source, NULL, ".pooling_type", 0, MLX_GGUF_RANK, &type, &out->found));
+  if (type == MLX_GGUF_RANK) return NULL;  // a classifier
   if (out->found && !type)
     return mlx_source_field_error(source, NULL, ".pooling_type", MLX_UNSUPPORTED,
                                   "is 0: the model has no pooling, so a text has no single vector");

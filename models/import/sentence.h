@@ -12,7 +12,7 @@ typedef struct mlx_sentence {
   mlx_pooling_t pooling;  // mean by default
   bool normalize;         // vectors get the Euclidean norm 1; true by default
   size_t dense_count;     // layers of the pooled vector
-  int64_t dense_width[MLX_MAX_DENSE];
+  mlx_dense_t dense[MLX_MAX_DENSE];
   bool skips_prompts;  // the pooling leaves out the tokens of prompts
   int64_t max_tokens;  // longer texts are truncated; 0: not given
   mlx_named_prompt_t prompts[MLX_MODEL_PROMPTS];

@@ -20,7 +20,7 @@ mlx_status_t mlx_read_encoder(const mlx_source_t *source, mlx_config_t *c) {
   c->pooling = sentence.pooling;
   c->normalize = sentence.normalize;
   c->dense_count = sentence.dense_count;
-  memcpy(c->dense_width, sentence.dense_width, sizeof c->dense_width);
+  memcpy(c->dense, sentence.dense, sizeof c->dense);
   c->tied_head = true;  // no LM head is needed
   limit_context(c, MLX_ENCODER_TOKENS);
   limit_context(c, sentence.max_tokens);
@@ -28,6 +28,15 @@ mlx_status_t mlx_read_encoder(const mlx_source_t *source, mlx_config_t *c) {
   if (c->dense_count)
     return mlx_error(MLX_UNSUPPORTED, "%s: modules.json has dense layers, and config.json a class head",
                      mlx_source_path(source));
+  if (classifier.has_tokens)
+    return mlx_error(MLX_UNSUPPORTED, "%s: modules.json has LogitScore, which only decoders can have",
+                     mlx_source_path(source));
+  if (mlx_source_is_gguf(source) && !mlx_source_tensor(source, NULL, "cls.weight"))
+    return mlx_status_hint(
+        mlx_error(MLX_UNSUPPORTED, "%s: tensor 'cls.weight' is missing: the dense layer of the class head",
+                  mlx_source_path(source)),
+        "llama.cpp's converter leaves it out for BERT, which changes the scores: use the directory of the "
+        "model");
   limit_context(c, classifier.max_tokens);
   c->labels = classifier.labels;
   c->pooling = MLX_POOL_CLS;

@@ -39,12 +39,14 @@ mlx_status_t mlx_read_encoder(const mlx_source_t *source, mlx_config_t *c) MLX_M
   MLX_VECTOR(hf ".weight", gguf ".weight", MLX_DIM(hidden)), \
       MLX_VECTOR(hf ".bias", gguf ".bias", MLX_DIM(hidden))
 
-// The two products of a class head.
-#define MLX_RULES_CLASS_HEAD(dense, out)                                                                  \
-  MLX_MATRIX(dense ".weight", "none", MLX_DIM(hidden), MLX_DIM(hidden), .present = mlx_has_class_head),   \
-      MLX_VECTOR(dense ".bias", "none", MLX_DIM(hidden), .present = mlx_has_class_head),                  \
-      MLX_MATRIX(out ".weight", "none", MLX_DIM(labels), MLX_DIM(hidden), .present = mlx_has_class_head), \
-      MLX_VECTOR(out ".bias", "none", MLX_DIM(labels), .present = mlx_has_class_head)
+// The two products of a class head. llama.cpp's converter leaves out the first one of BERT.
+#define MLX_RULES_CLASS_HEAD(dense, out)                                                     \
+  MLX_MATRIX(dense ".weight", "cls.weight", MLX_DIM(hidden), MLX_DIM(hidden),                \
+             .present = mlx_has_class_head),                                                 \
+      MLX_VECTOR(dense ".bias", "cls.bias", MLX_DIM(hidden), .present = mlx_has_class_head), \
+      MLX_MATRIX(out ".weight", "cls.output.weight", MLX_DIM(labels), MLX_DIM(hidden),       \
+                 .present = mlx_has_class_head),                                             \
+      MLX_VECTOR(out ".bias", "cls.output.bias", MLX_DIM(labels), .present = mlx_has_class_head)
 bool mlx_has_class_head(const mlx_config_t *c);
 
 // Sets c->positions and c->context from the number of positions that the config gives, the first |padding| of

@@ -4,19 +4,34 @@
 #include "models/model.h"
 #include "models/shared/blocks.h"
 
+static mlx_value_t dense(mlx_graph_t *g, const mlx_config_t *c, size_t layer, mlx_value_t x) {
+  const mlx_dense_t *dense = &c->dense[layer];
+  const char *name = layer ? "dense1" : "dense0", *act = layer ? "dense1_act" : "dense0_act";
+  const mlx_value_t weight = mlx_op_weight(g, "dense.%zu.linear.weight", layer);
+  x = dense->bias ? mlx_op_linear_bias(g, name, x, weight, mlx_op_weight(g, "dense.%zu.linear.bias", layer))
+                  : mlx_op_linear(g, name, x, weight);
+  switch (dense->act) {
+    case MLX_DENSE_TANH: return mlx_op_softcap(g, act, x, 1.0);
+    case MLX_DENSE_GELU: return mlx_op_activate(g, act, MLX_ACT_GELU, NULL, x);
+    case MLX_DENSE_RELU: return mlx_op_activate(g, act, MLX_ACT_RELU, NULL, x);
+    case MLX_DENSE_SILU: return mlx_op_activate(g, act, MLX_ACT_SILU, NULL, x);
+    case MLX_DENSE_NO_ACT: break;
+  }
+  return x;
+}
+
 static mlx_status_t build(const mlx_model_t *model, mlx_graph_t *graph) {
   mlx_value_t tokens = mlx_graph_tokens(graph);
   const mlx_arch_t *arch = model->arch;
   mlx_value_t hidden =
       (arch->forward ? arch->forward : mlx_block_forward)(graph, model, tokens);  // [M, hidden]
-  if (model->config.labels && !arch->head)
+  if (model->config.encoder && model->config.labels && !arch->head)
     return mlx_error(MLX_UNSUPPORTED, "%s: class heads of %s models are not supported",
                      mlx_source_path(model->source), mlx_source_architecture(model->source));
   if (model->config.encoder) {
     mlx_value_t pooled = mlx_graph_pool(graph, hidden, model->config.pooling);  // [W, hidden]
     for (size_t i = 0; i < model->config.dense_count; ++i)
-      pooled = mlx_op_linear(graph, i ? "dense1" : "dense0", pooled,
-                             mlx_op_weight(graph, "dense.%zu.linear.weight", i));  // [W, dense_width]
+      pooled = dense(graph, &model->config, i, pooled);  // [W, width of the layer]
     return mlx_graph_finish(graph, model->config.labels ? arch->head(graph, model, pooled) : pooled);
   }
   mlx_value_t wanted = mlx_graph_wanted(graph, hidden);  // [W, hidden]

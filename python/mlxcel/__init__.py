@@ -258,8 +258,9 @@ class Model:
                 ctypes.Array.__getitem__(vectors, index)[:] = shorten(answer.embedding, size, info.is_normalized)
         return cast(List[float], vectors[0]) if is_one else cast(Embeddings, vectors)
 
-    def _prepare_pair(self, first: bytes, second: bytes) -> Prepared:
-        pair = _abi.mlxcel_text_pair_t(first=first, second=second, first_length=len(first), second_length=len(second))
+    def _prepare_pair(self, first: bytes, second: bytes, instruction: Optional[str]) -> Prepared:
+        pair = _abi.mlxcel_text_pair_t(first=first, second=second, first_length=len(first), second_length=len(second),
+                                       instruction=None if instruction is None else instruction.encode())
         out, count = ctypes.c_void_p(), ctypes.c_size_t()
         check(self._call(lambda engine: library.mlxcel_engine_tokenize_pair(engine, ctypes.byref(pair), ctypes.byref(out), ctypes.byref(count))))
         ids = (ctypes.c_int32 * count.value)()
@@ -318,10 +319,13 @@ class Model:
         answers = run([prepare() for prepare in self._prepare_embeddings(_texts(text), dimensions, prompt)])
         return self._gather_embeddings(answers, isinstance(text, str), dimensions)
 
-    def rerank(self, query: str, documents: Sequence[str], *, top: Optional[int] = None) -> List[Ranked]:
-        """The |top| documents, or all, that a cross-encoder scores highest for a query, best first."""
+    def rerank(self, query: str, documents: Sequence[str], *, top: Optional[int] = None, instruction: Optional[str] = None) -> List[Ranked]:
+        """The |top| documents, or all, that a cross-encoder scores highest for a query, best first.
+
+        |instruction| is the task, for rerankers that read one, as Qwen3-Reranker.
+        """
         texts = _texts(documents)
-        answers = run([self._prepare_pair(query.encode(), text.encode()) for text in texts])
+        answers = run([self._prepare_pair(query.encode(), text.encode(), instruction) for text in texts])
         labels = self.info["labels"]
         if texts and labels != 1:
             raise ValueError(f"the model gives a text {labels} scores; a reranker gives one")

@@ -67,10 +67,18 @@ static mlx_status_t read_ranking(const mlx_place_t *root, const char *key, mlx_r
   return read_pairs(&query, &documents, input);
 }
 
+static mlx_status_t read_instruction(const mlx_place_t *root, mlx_rerank_input_t *input) {
+  const char *instruction = NULL;
+  MLX_TRY(mlx_field_text(root, "instruction", &instruction));
+  for (size_t i = 0; i < input->count; ++i) input->pairs[i].instruction = instruction;
+  return NULL;
+}
+
 static mlx_status_t read_rerank(const mlx_place_t *root, mlx_rerank_input_t *input) {
   MLX_TRY(mlx_field_int(root, "top_n", 1, INT32_MAX, &input->top));
   MLX_TRY(mlx_field_bool(root, "return_documents", &input->returns_documents));
-  return read_ranking(root, "documents", input);
+  MLX_TRY(read_ranking(root, "documents", input));
+  return read_instruction(root, input);
 }
 
 static mlx_status_t read_tei(const mlx_place_t *root, mlx_rerank_input_t *input) {
@@ -84,7 +92,8 @@ static mlx_status_t read_score(const mlx_place_t *root, mlx_rerank_input_t *inpu
   side_t first, second;
   MLX_TRY(find_side(root, "text_1", &first));
   MLX_TRY(find_side(root, "text_2", &second));
-  return read_pairs(&first, &second, input);
+  MLX_TRY(read_pairs(&first, &second, input));
+  return read_instruction(root, input);
 }
 
 mlx_status_t mlx_rerank_parse(const mlx_rerank_api_t *api, const char *body, size_t length,
@@ -188,6 +197,7 @@ static const mlx_field_t rerank_fields[] = {
     MLX_READ("model"),
     MLX_READ("top_n"),
     MLX_READ("return_documents"),
+    MLX_READ("instruction"),
     MLX_REFUSE_VALUE("rank_fields", "send the text of each document"),
     MLX_REFUSE_VALUE("max_chunks_per_doc", "a document is one pair with the query: split it before"),
     MLX_IGNORE("max_tokens_per_doc", "a pair is cut to the model's limit"),
@@ -205,7 +215,10 @@ static const mlx_field_t tei_fields[] = {MLX_READ("query"),
                                          MLX_REFUSE_VALUE("documents", "send either texts or documents"),
                                          MLX_FIELDS_END};
 
-static const mlx_field_t score_fields[] = {MLX_READ("text_1"), MLX_READ("text_2"), MLX_READ("model"),
+static const mlx_field_t score_fields[] = {MLX_READ("text_1"),
+                                           MLX_READ("text_2"),
+                                           MLX_READ("model"),
+                                           MLX_READ("instruction"),
                                            MLX_IGNORE("user", "an identifier of the client's user"),
                                            MLX_FIELDS_END};
 

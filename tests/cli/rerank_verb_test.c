@@ -11,6 +11,7 @@
 
 #define CLASSIFIERS MLXCEL_SOURCE_DIR "/tests/fixtures/classifiers/"
 #define BERT CLASSIFIERS "bert"
+#define QWEN3 CLASSIFIERS "qwen3"
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 #define PAIRS 9  // of the golden, which have the same query
 
@@ -39,6 +40,13 @@ static yyjson_val *golden_item(const golden_t *golden, size_t index, const char 
   return yyjson_obj_get(yyjson_arr_get(golden->results, index), name);
 }
 
+static void check_refused(command_t *run, int code, const char *message) {
+  CHECK_INT(run->exit_code, code);
+  CHECK_TEXT(run->out, "");
+  CHECK_CONTAINS(run->err, message);
+  command_free(run);
+}
+
 // Checks that |doc| has the golden's documents, best first, with the scores |key|.
 static void check_ranking(yyjson_doc *doc, const golden_t *golden, const char *key) {
   double last = INFINITY;
@@ -56,8 +64,8 @@ static void check_ranking(yyjson_doc *doc, const golden_t *golden, const char *k
 }
 
 TEST(documents_have_the_order_and_scores_of_sentence_transformers) {
-  static const char *const names[] = {"bert", "xlm-roberta"};
-  for (int i = 0; i < 2; ++i) {
+  static const char *const names[] = {"bert", "xlm-roberta", "qwen3-prompt"};
+  for (int i = 0; i < 3; ++i) {
     char path[512], model[256];
     mlx_text_t lines = {0};
     command_t run;
@@ -119,28 +127,40 @@ TEST(top_keeps_the_best_and_ids_are_printed) {
 }
 
 TEST(a_bundle_gives_the_same_scores) {
-  command_t run, source;
-  make_folder();
-  RUN(&run, "compile", BERT, "-o", in_folder("bert.mlxb"));
-  command_done(&run);
-  RUN(&run, "rerank", in_folder("bert.mlxb"), "people", "many people", "a river", "--format", "json");
-  RUN(&source, "rerank", BERT, "people", "many people", "a river", "--format", "json");
-  CHECK_CONTAINS(run.out, "\"score\": 0.");
-  CHECK_TEXT(run.out, source.out);
-  command_free(&run);
-  command_free(&source);
-  CHECK_OK(mlx_remove_tree(folder));
+  static const char *const models[] = {BERT, QWEN3};
+  for (int i = 0; i < 2; ++i) {
+    command_t run, source;
+    make_folder();
+    RUN(&run, "compile", models[i], "-o", in_folder("a.mlxb"));
+    command_done(&run);
+    RUN(&run, "rerank", in_folder("a.mlxb"), "people", "many people", "a river", "--format", "json");
+    RUN(&source, "rerank", models[i], "people", "many people", "a river", "--format", "json");
+    CHECK_CONTAINS(run.out, "\"score\": 0.");
+    CHECK_TEXT(run.out, source.out);
+    command_free(&run);
+    command_free(&source);
+    CHECK_OK(mlx_remove_tree(folder));
+  }
+}
+
+// The default of the fixture's template is "retrieve passages".
+TEST(an_instruction_changes_the_scores_of_a_decoder) {
+  command_t usual, same, other;
+  RUN(&usual, "rerank", QWEN3, "people", "many people", "a river");
+  RUN(&same, "rerank", QWEN3, "people", "many people", "a river", "--instruction", "retrieve passages");
+  RUN(&other, "rerank", QWEN3, "people", "many people", "a river", "--instruction", "find the opposite");
+  CHECK_CONTAINS(usual.out, "many people");
+  CHECK_TEXT(same.out, usual.out);
+  CHECK(!other.exit_code && strcmp(other.out, usual.out));
+  command_free(&usual);
+  command_free(&same);
+  command_free(&other);
+  RUN(&other, "rerank", BERT, "a query", "a text", "--instruction", "x");
+  check_refused(&other, MLX_UNSUPPORTED, "is an encoder and takes no instruction");
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Errors
-
-static void check_refused(command_t *run, int code, const char *message) {
-  CHECK_INT(run->exit_code, code);
-  CHECK_TEXT(run->out, "");
-  CHECK_CONTAINS(run->err, message);
-  command_free(run);
-}
 
 TEST(wrong_input_is_named) {
   command_t run;
@@ -171,11 +191,16 @@ TEST(other_verbs_say_what_a_cross_encoder_is_for) {
   command_t run;
   RUN(&run, "embed", BERT, "a text");
   check_refused(&run, MLX_UNSUPPORTED, "mlxcel rerank MODEL QUERY DOCUMENT...");
+  RUN(&run, "embed", QWEN3, "a text");
+  check_refused(&run, MLX_UNSUPPORTED, "mlxcel rerank MODEL QUERY DOCUMENT...");
+  RUN(&run, "run", CLASSIFIERS "qwen3-class", "a text");
+  check_refused(&run, MLX_UNSUPPORTED, "mlxcel rerank MODEL QUERY DOCUMENT...");
   RUN(&run, "run", BERT, "a text");
   check_refused(&run, MLX_UNSUPPORTED, "mlxcel rerank MODEL QUERY DOCUMENT...");
 }
 
 TEST_MAIN(CASE(documents_have_the_order_and_scores_of_sentence_transformers),
           CASE(top_keeps_the_best_and_ids_are_printed), CASE(a_bundle_gives_the_same_scores),
-          CASE(wrong_input_is_named), CASE(a_model_that_is_no_reranker_is_refused_with_a_hint),
+          CASE(an_instruction_changes_the_scores_of_a_decoder), CASE(wrong_input_is_named),
+          CASE(a_model_that_is_no_reranker_is_refused_with_a_hint),
           CASE(other_verbs_say_what_a_cross_encoder_is_for))

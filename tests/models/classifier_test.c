@@ -1,5 +1,6 @@
 // Every classifier on the CPU against Hugging Face fp32 and sentence-transformers: token ids, types and
-// scores of the pairs of texts in tests/fixtures/classifiers. MLXCEL_ARCH=NAME runs one fixture.
+// scores of the pairs of texts in tests/fixtures/classifiers and, of GGUF files that llama.cpp's converter
+// made, in tests/fixtures/rerankers. MLXCEL_ARCH=NAME runs one fixture.
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,11 +14,12 @@
 #include "tests/support/listed.h"
 
 #define CLASSIFIERS MLXCEL_SOURCE_DIR "/tests/fixtures/classifiers/"
+#define RERANKERS MLXCEL_SOURCE_DIR "/tests/fixtures/rerankers/"
 #define ENCODER MLXCEL_SOURCE_DIR "/tests/fixtures/encoders/bert"
 #define TOKENIZER MLXCEL_SOURCE_DIR "/tests/fixtures/classifiers/bert/tokenizer.json"
 #define MOST_PAIRS 32
 #define MOST_LABELS 4
-#define MOST_TOKENS 512
+#define MOST_TOKENS 1024
 
 typedef struct pairs {
   golden_t golden;
@@ -25,11 +27,11 @@ typedef struct pairs {
   size_t count;
 } pairs_t;
 
-static pairs_t open_pairs(const char *name) {
-  char path[512];
+static pairs_t open_pairs(const char *fixture) {
+  char path[600];
   yyjson_val *result;
   size_t i, count;
-  snprintf(path, sizeof path, CLASSIFIERS "%s/golden.json", name);
+  snprintf(path, sizeof path, "%s/golden.json", fixture);
   pairs_t pairs = {.golden = golden_open(path)};
   CHECK(yyjson_arr_size(pairs.golden.results) <= MOST_PAIRS);
   yyjson_arr_foreach(pairs.golden.results, i, count, result) {
@@ -81,18 +83,14 @@ static double check_scores(const char *name, const pairs_t *pairs, const char *k
   return worst;
 }
 
-static mlx_status_t check_classifier(void *user, const char *name) {
-  size_t *checked = user;
-  const char *only = getenv("MLXCEL_ARCH");
-  char folder[512];
+// |model| is the fixture |fixture| or a file in it.
+static void check_classifier(const char *name, const char *fixture, const char *model) {
   float scores[MOST_PAIRS * MOST_LABELS], raw[MOST_PAIRS * MOST_LABELS], alone[MOST_LABELS];
-  if (only && strcmp(only, name)) return NULL;
-  snprintf(folder, sizeof folder, CLASSIFIERS "%s", name);
-  pairs_t pairs = open_pairs(name);
-  mlx_engine_t *engine = open_classifier(folder);
+  pairs_t pairs = open_pairs(fixture);
+  mlx_engine_t *engine = open_classifier(model);
   const mlx_engine_info_t info = mlx_engine_info(engine);
   const size_t labels = (size_t)info.labels;
-  CHECK(info.is_encoder && !info.is_normalized);
+  CHECK(!info.is_normalized);
   CHECK_INT(labels, yyjson_get_sint(yyjson_obj_get(pairs.golden.json.root, "labels")));
   for (size_t i = 0; i < pairs.count; ++i)
     check_tokens(name, engine, &pairs.items[i], i, yyjson_arr_get(pairs.golden.results, i));
@@ -108,14 +106,35 @@ static mlx_status_t check_classifier(void *user, const char *name) {
   }
   mlx_engine_close(engine);
   golden_close(&pairs.golden);
-  ++*checked;
+}
+
+typedef struct visit {
+  const char *folder, *file;  // of the model, in each fixture of the folder
+  size_t checked;
+} visit_t;
+
+static mlx_status_t visit(void *user, const char *name) {
+  visit_t *v = user;
+  const char *only = getenv("MLXCEL_ARCH");
+  char fixture[512], model[600];
+  if (only && strcmp(only, name)) return NULL;
+  snprintf(fixture, sizeof fixture, "%s%s", v->folder, name);
+  snprintf(model, sizeof model, "%s%s", fixture, v->file);
+  check_classifier(name, fixture, model);
+  ++v->checked;
   return NULL;
 }
 
 TEST(every_classifier_matches_hf_alone_and_in_a_batch) {
-  size_t checked = 0;
-  CHECK_OK(mlx_list_dir(CLASSIFIERS, check_classifier, &checked));
-  check_compared(checked, listed_files("fixtures/classifiers/", "/golden.json"));
+  visit_t v = {.folder = CLASSIFIERS, .file = ""};
+  CHECK_OK(mlx_list_dir(CLASSIFIERS, visit, &v));
+  check_compared(v.checked, listed_files("fixtures/classifiers/", "/golden.json"));
+}
+
+TEST(every_gguf_reranker_matches_hf_alone_and_in_a_batch) {
+  visit_t v = {.folder = RERANKERS, .file = "/model.gguf"};
+  CHECK_OK(mlx_list_dir(RERANKERS, visit, &v));
+  check_compared(v.checked, listed_files("fixtures/rerankers/", "/golden.json"));
 }
 
 static bool cancel(void *user, size_t done) {
@@ -128,7 +147,10 @@ TEST(a_classifier_embeds_nothing_and_can_be_interrupted) {
   const int32_t ids[] = {5, 6, 7}, *texts[] = {ids};
   const size_t counts[] = {3};
   float score;
-  const mlx_text_pair_t pair = {"a query", "a document", 7, 10},
+  const mlx_text_pair_t pair = {.first = "a query",
+                                .second = "a document",
+                                .first_length = 7,
+                                .second_length = 10},
                         single = {.first = "a text", .first_length = 6};
   mlx_engine_t *engine = open_classifier(CLASSIFIERS "bert");
   CHECK_ERROR(mlx_engine_embed(engine, texts, counts, 1, &score, 1, NULL, NULL), MLX_UNSUPPORTED,
@@ -142,6 +164,95 @@ TEST(a_classifier_embeds_nothing_and_can_be_interrupted) {
   engine = open_classifier(CLASSIFIERS "roberta");
   CHECK_ERROR(mlx_engine_check_reranker(engine), MLX_UNSUPPORTED, "gives a text 3 scores");
   mlx_engine_close(engine);
+}
+
+TEST(a_decoder_scores_pairs_by_its_template) {
+  const mlx_text_pair_t pair = {
+      .first = "a query", .second = "a document", .first_length = 7, .second_length = 10};
+  const mlx_text_pair_t single = {.first = "a text", .first_length = 6};
+  mlx_text_pair_t told = pair, usual = pair;
+  float scores[3], embedding[32];
+  const int32_t id = 5;
+  mlx_session_t *session;
+  told.instruction = "find the opposite";
+  usual.instruction = "retrieve passages";  // the default of the template
+  mlx_engine_t *engine = open_classifier(CLASSIFIERS "qwen3");
+  CHECK(!mlx_engine_info(engine).is_encoder);
+  CHECK_OK(mlx_engine_check_reranker(engine));
+  CHECK_OK(mlx_engine_classify(engine, &pair, 1, false, &scores[0], NULL, NULL));
+  CHECK_OK(mlx_engine_classify(engine, &told, 1, false, &scores[1], NULL, NULL));
+  CHECK_OK(mlx_engine_classify(engine, &usual, 1, false, &scores[2], NULL, NULL));
+  CHECK(fabsf(scores[0] - scores[1]) > 1e-4f);
+  CHECK(!memcmp(&scores[0], &scores[2], sizeof *scores));
+  CHECK_ERROR(mlx_engine_classify(engine, &single, 1, false, scores, NULL, NULL), MLX_UNSUPPORTED,
+              "pairs of texts");
+  CHECK_OK(mlx_session_create(engine, &session));
+  CHECK_ERROR(mlx_session_embed(session, &id, 1, embedding, 32), MLX_UNSUPPORTED, "computes no embeddings");
+  mlx_session_free(session);
+  mlx_engine_close(engine);
+  engine = open_classifier(CLASSIFIERS "bert");
+  CHECK_ERROR(mlx_engine_classify(engine, &told, 1, false, scores, NULL, NULL), MLX_UNSUPPORTED,
+              "takes no instruction");
+  mlx_engine_close(engine);
+}
+
+// A directory of links to the files of the fixture qwen3, with another |file|.
+static void link_decoder(const char *folder, const char *file, const char *text) {
+  static const char *const files[] = {"config.json",
+                                      "model.safetensors",
+                                      "tokenizer.json",
+                                      "tokenizer_config.json",
+                                      "chat_template.jinja",
+                                      "modules.json",
+                                      "sentence_bert_config.json",
+                                      "1_LogitScore/config.json"};
+  char from[512], to[512];
+  snprintf(to, sizeof to, "%s/1_LogitScore", folder);
+  CHECK(!mkdir(to, 0700));
+  for (size_t i = 0; i < sizeof files / sizeof *files; ++i) {
+    snprintf(from, sizeof from, CLASSIFIERS "qwen3/%s", files[i]);
+    snprintf(to, sizeof to, "%s/%s", folder, files[i]);
+    if (strcmp(files[i], file))
+      CHECK(!symlink(from, to));
+    else
+      CHECK_OK(mlx_write_file(to, text, strlen(text)));
+  }
+}
+
+TEST(settings_of_a_decoder_that_would_change_scores_are_refused) {
+  static const struct {
+    const char *file, *text, *error;
+  } cases[] = {
+      {"1_LogitScore/config.json", "{\"true_token_id\":100000}", "LogitScore has the token 100000"},
+      {"1_LogitScore/config.json", "{\"false_token_id\":1}", "true_token_id"},
+      {"sentence_bert_config.json", "{\"processing_kwargs\":{\"chat_template\":{\"tools\":[]}}}",
+       "other than add_generation_prompt"},
+      {"modules.json", "[{\"path\":\"../x\",\"type\":\"LogitScore\"}]", "must be the name of a folder"},
+      {"chat_template.jinja", "{{ messages[0].content }}", "leaves out messages of the roles"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+    char folder[] = "/tmp/mlxcel-classifier-XXXXXX";
+    const mlx_compile_options_t options = {.weights = MLX_WEIGHTS_AUTO};
+    mlx_engine_options_t open;
+    mlx_engine_t *engine = NULL;
+    mlx_cache_t *cache;
+    mlx_compiled_t compiled = {0};
+    CHECK(mkdtemp(folder));
+    link_decoder(folder, cases[i].file, cases[i].text);
+    mlx_engine_options_initialize(&open);
+    open.device = MLX_USE_CPU;
+    CHECK_OK(mlx_cache_open(NULL, &cache));
+    mlx_status_t status = mlx_compile(folder, &options, cache, &compiled);
+    mlx_compiled_release(&compiled);
+    mlx_cache_close(cache);
+    if (!status) status = try_open_compiled(folder, &options, NULL, &open, &engine);
+    if (!status) status = mlx_engine_check_reranker(engine);
+    if (!status || !strstr(mlx_status_message(status), cases[i].error))
+      CHECK_FAIL("case %zu: %s", i, status ? mlx_status_message(status) : "accepted");
+    mlx_status_free(status);
+    mlx_engine_close(engine);
+    CHECK_OK(mlx_remove_tree(folder));
+  }
 }
 
 // The encoder fixture with a tokenizer.
@@ -159,7 +270,8 @@ static void link_encoder(const char *folder) {
 
 TEST(a_model_without_class_head_scores_no_pairs) {
   char folder[] = "/tmp/mlxcel-classifier-XXXXXX";
-  const mlx_text_pair_t pair = {"a query", "a document", 7, 10};
+  const mlx_text_pair_t pair = {
+      .first = "a query", .second = "a document", .first_length = 7, .second_length = 10};
   float score;
   CHECK(mkdtemp(folder));
   link_encoder(folder);
@@ -204,6 +316,9 @@ TEST(settings_that_would_change_scores_are_refused) {
 }
 
 TEST_MAIN(CASE(every_classifier_matches_hf_alone_and_in_a_batch),
+          CASE(every_gguf_reranker_matches_hf_alone_and_in_a_batch),
           CASE(a_classifier_embeds_nothing_and_can_be_interrupted),
+          CASE(a_decoder_scores_pairs_by_its_template),
+          CASE(settings_of_a_decoder_that_would_change_scores_are_refused),
           CASE(a_model_without_class_head_scores_no_pairs),
           CASE(settings_that_would_change_scores_are_refused))

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes the fixtures of tests/cli/embedding_models_test.c: sentence-transformers directories with a random model, and their goldens.
 
-  make_embedders.py [--llama.cpp DIR] [NAME...]   writes tests/fixtures/embedders/NAME; all of them without a NAME.
+  make_embedders.py [--llama.cpp DIR] [NAME...]   writes tests/fixtures/embedders/NAME, or for reranker:NAME, with llama.cpp's source,
+                                                  tests/fixtures/rerankers/NAME of classifier_test; all of them without a NAME.
                                                   Needs torch, transformers and sentence-transformers.
 
 A golden has texts, the name of a prompt or null, and the embeddings that sentence-transformers computes from the directory in f32, each text alone.
@@ -135,6 +136,8 @@ FIXTURES = {
                  length=128, pooling="mean", pre="bert-bge"),
     "bert-cased": dict(type="bert", fields=dict(ENCODER, max_position_embeddings=128, type_vocab_size=1), tokenizer=wordpiece(False),
                        template="[CLS] $A [SEP]", length=128, pooling="cls", pre="bert-bge"),
+    "bert-dense": dict(type="bert", fields=dict(ENCODER, max_position_embeddings=128), tokenizer=wordpiece(True), template="[CLS] $A [SEP]",
+                       length=128, pooling="cls", dense=((48, "activation.Tanh", True), (40, "activation.GELU", True))),
     "embeddinggemma": dict(
         type="gemma3_text", fields=dict(DECODER, num_hidden_layers=6, num_key_value_heads=1, head_dim=8, query_pre_attn_scalar=8,
                                         sliding_window=24, use_bidirectional_attention=True, max_position_embeddings=256),
@@ -222,13 +225,83 @@ def make(name, llama):
     print(name, sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()), "bytes", counts)
 
 
+# ---------------------------------------------------------------------------------------------------------------------------------------
+# Rerankers as GGUF files
+
+RERANKERS = {
+    "qwen3": dict(type="qwen3", fields=dict(LONG, head_dim=16, tie_word_embeddings=True), tokenizer=byte_level, template="$A <|endoftext|>",
+                  pre="qwen2", length=1000),
+    "qwen3-untied": dict(type="qwen3", fields=dict(LONG, head_dim=16, tie_word_embeddings=False), tokenizer=byte_level,
+                         template="$A <|endoftext|>", pre="qwen2", length=1000),
+    "roberta": dict(type="roberta", fields=dict(ENCODER, max_position_embeddings=130, type_vocab_size=1, pad_token_id=1, num_labels=1),
+                    tokenizer=gpt2_words, template="", length=128, pre="roberta-bpe"),
+    "xlm-roberta": dict(type="xlm-roberta", fields=dict(ENCODER, max_position_embeddings=130, type_vocab_size=1, pad_token_id=1,
+                                                        num_labels=1), tokenizer=unigram, template="<s> $A </s>", length=128, pre="default"),
+}
+QWEN_TEMPLATE = (
+    '<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer '
+    'can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n<Instruct>: Given a web search query, retrieve relevant passages that answer the '
+    'query\n<Query>: {{ messages | selectattr("role", "eq", "query") | map(attribute="content") | first }}\n'
+    '<Document>: {{ messages | selectattr("role", "eq", "document") | map(attribute="content") | first }}<|im_end|>\n'
+    '<|im_start|>assistant\n<think>\n\n</think>\n\n\n')
+
+
+def with_answers(tokenizer):
+    """|tokenizer| with the tokens "yes" and "no", which its BPE joins."""
+    fields = json.loads(tokenizer.to_str())
+    vocabulary, merges = fields["model"]["vocab"], fields["model"]["merges"]
+    for left, right in (("y", "e"), ("ye", "s"), ("n", "o")):
+        if left + right not in vocabulary:
+            vocabulary[left + right] = len(vocabulary)
+            merges.append([left, right])
+    return tokenizers.Tokenizer.from_str(json.dumps(fields))
+
+
+def make_reranker(name, llama):
+    import tempfile
+    from make_encoders import PAIRS, numbers
+    fixture, folder = RERANKERS[name], ROOT / "fixtures" / "rerankers" / name
+    is_judge = fixture["type"] == "qwen3"
+    with tempfile.TemporaryDirectory(suffix="-qwen3-reranker" if is_judge else "") as place:
+        place = pathlib.Path(place)
+        tokenizer, special = fixture["tokenizer"](place, fixture["template"])
+        if is_judge:
+            tokenizer, special = with_answers(tokenizer), dict(special, chat_template=QWEN_TEMPLATE)
+        if fixture["tokenizer"] is unigram:
+            tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+                single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+        transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=fixture["length"], **special).save_pretrained(place)
+        config = transformers.AutoConfig.for_model(fixture["type"], vocab_size=tokenizer.get_vocab_size(), **fixture["fields"])
+        torch.manual_seed(1)
+        kind = transformers.AutoModelForCausalLM if is_judge else transformers.AutoModelForSequenceClassification
+        model = kind.from_config(config, attn_implementation="eager").to(torch.float32).eval()
+        fill(model, 1)
+        model.to(torch.bfloat16).save_pretrained(place)
+        encoder = sentence_transformers.CrossEncoder(str(place), device="cpu", model_kwargs=dict(dtype=torch.float32))
+        results = [dict(first=first, second=second, ids=ids, types=[0] * len(ids),
+                        logits=numbers(encoder.predict([(first, second)], activation_fn=torch.nn.Identity(), show_progress_bar=False)),
+                        scores=numbers(encoder.predict([(first, second)], show_progress_bar=False)))
+                   for first, second in PAIRS for ids in [encoder[0].preprocess([(first, second)])["input_ids"][0].tolist()]]
+        convert(llama, place, fixture["pre"])
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        shutil.copy(place / "model.gguf", folder)
+    (folder / "golden.json").write_text(json.dumps(dict(
+        made_by="tests/parity/make_embedders.py", sentence_transformers=sentence_transformers.__version__,
+        transformers=transformers.__version__, torch=torch.__version__, labels=1, results=results)) + "\n")
+    print("reranker", name, sum(f.stat().st_size for f in folder.iterdir()), "bytes", [(len(r["ids"]), r["scores"][0]) for r in results])
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--llama.cpp", dest="llama", type=pathlib.Path, help="llama.cpp's source: write model.gguf too")
-    parser.add_argument("names", nargs="*", default=list(FIXTURES))
+    parser.add_argument("names", nargs="*", default=[*FIXTURES, *(f"reranker:{name}" for name in RERANKERS)])
     arguments = parser.parse_args()
     for name in arguments.names:
-        make(name, arguments.llama)
+        if not name.startswith("reranker:"):
+            make(name, arguments.llama)
+        elif arguments.llama:
+            make_reranker(name.split(":")[1], arguments.llama)
 
 
 if __name__ == "__main__":

@@ -88,21 +88,26 @@ def embed(model, ids, pooling, normalize):
     return vector / vector.norm() if normalize else vector
 
 
-def write_dense(folder, seed, before, after):
+def write_dense(folder, seed, before, after, act="linear.Identity", bias=False):
     """A module that multiplies by a random matrix."""
     folder.mkdir()
-    weight = torch.from_numpy(np.random.default_rng(seed).standard_normal((after, before)) / before ** 0.5)
-    safetensors.torch.save_file({"linear.weight": weight.to(torch.bfloat16)}, folder / "model.safetensors", metadata=dict(format="pt"))
+    rng = np.random.default_rng(seed)
+    tensors = {"linear.weight": rng.standard_normal((after, before)) / before ** 0.5}
+    if bias:
+        tensors["linear.bias"] = rng.standard_normal(after) / 2
+    safetensors.torch.save_file({name: torch.from_numpy(numbers).to(torch.bfloat16) for name, numbers in tensors.items()},
+                                folder / "model.safetensors", metadata=dict(format="pt"))
     (folder / "config.json").write_text(json.dumps(dict(
-        in_features=before, out_features=after, bias=False, activation_function="torch.nn.modules.linear.Identity"), indent=2) + "\n")
+        in_features=before, out_features=after, bias=bias, activation_function=f"torch.nn.modules.{act}"), indent=2) + "\n")
 
 
 def write_modules(folder, width, pooling, normalize, dense=()):
-    """|dense|: the widths of the layers after the pool."""
+    """|dense|: the widths of the layers after the pool, or (width, activation, whether it has a bias)."""
+    dense = [layer if isinstance(layer, tuple) else (layer, "linear.Identity", False) for layer in dense]
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")] + [(f"{i}_Dense", "Dense") for i in range(2, 2 + len(dense))]
     modules += [(f"{len(modules)}_Normalize", "Normalize")] * normalize
     for i, after in enumerate(dense):
-        write_dense(folder / f"{i + 2}_Dense", i, dense[i - 1] if i else width, after)
+        write_dense(folder / f"{i + 2}_Dense", i, dense[i - 1][0] if i else width, *after)
     (folder / "modules.json").write_text(json.dumps(
         [dict(idx=i, name=str(i), path=path, type=f"sentence_transformers.models.{kind}") for i, (path, kind) in enumerate(modules)],
         indent=2) + "\n")
@@ -120,6 +125,9 @@ HEADS = {
     "bert": ("bert", dict(SIZES, max_position_embeddings=64, type_vocab_size=2), "wordpiece", 1, 48),
     "distilbert": ("distilbert", dict(vocab_size=VOCAB, dim=32, n_layers=2, n_heads=4, hidden_dim=40, max_position_embeddings=64),
                    "bert", 1, 64),
+    "gte": ("gte", dict(SIZES, max_position_embeddings=64, type_vocab_size=1, pad_token_id=1), "unigram", 1, 60),
+    # With two layers this random network is ill-conditioned: transformers' scores in f32 and f64 differ by 9.5e-6.
+    "nomic_bert": ("nomic_bert", dict(SIZES, num_hidden_layers=1, max_position_embeddings=64), "wordpiece", 1, 56),
     "modernbert": ("modernbert", dict(SIZES, num_hidden_layers=3, max_position_embeddings=64, local_attention=12, pad_token_id=1,
                                       bos_token_id=0, eos_token_id=2, cls_token_id=0, sep_token_id=2, classifier_pooling="mean"),
                    "bpe", 1, 49),
@@ -215,10 +223,91 @@ def make_classifier(name):
           [round(r["scores"][0], 4) for r in results])
 
 
+# ---------------------------------------------------------------------------------------------------------------------------------------
+# Decoders as rerankers
+
+# The template of Qwen3-Reranker with a shorter system message: messages of the roles "query" and "document", and "system" for a task.
+TEMPLATE = (
+    '{%- set instruction = messages | selectattr("role", "eq", "system") | map(attribute="content") | first | default("retrieve passages") -%}\n'
+    '{%- set query_text = messages | selectattr("role", "eq", "query") | map(attribute="content") | first -%}\n'
+    '{%- set document_text = messages | selectattr("role", "eq", "document") | map(attribute="content") | first -%}\n'
+    '<|im_start|>system\nJudge the Document: "yes" or "no".<|im_end|>\n<|im_start|>user\n<Instruct>: {{ instruction }}\n'
+    '<Query>: {{ query_text }}\n<Document>: {{ document_text }}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n'
+    '{% if add_generation_prompt %}answer: {% endif %}\n')
+RERANKER = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16, intermediate_size=40,
+                max_position_embeddings=400, bos_token_id=None, eos_token_id=0, pad_token_id=0)
+# name: (fields, whether the score has a row of its own, longest pair, the default instruction)
+RERANKERS = {
+    "qwen3": (dict(RERANKER, tie_word_embeddings=True), False, 220, None),
+    "qwen3-prompt": (dict(RERANKER, tie_word_embeddings=False), False, 400, "Given a question, find its answer"),
+    "qwen3-class": (dict(RERANKER, tie_word_embeddings=True, num_labels=1), True, 400, None),
+}
+
+
+def make_judge_tokenizer(longest):
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer.train_from_iterator(SENTENCES + ["yes no"] + ["yes", "no"] * 20, trainers.BpeTrainer(
+        vocab_size=VOCAB, special_tokens=special, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=special[0], pad_token=special[0], padding_side="left",
+                                                model_max_length=longest, chat_template=TEMPLATE)
+
+
+def write_score_modules(folder, tokenizer, own_row, prompt):
+    prefix = "sentence_transformers"
+    modules = [("", f"{prefix}.base.modules.transformer.Transformer")]
+    task = "sequence-classification" if own_row else "text-generation"
+    method, output = ("logits", "scores") if own_row else ("logits", "causal_logits")
+    way = dict(method="forward", method_output_name=method)
+    add_fields(folder / "sentence_bert_config.json", dict(
+        transformer_task=task, modality_config=dict(text=way, message=dict(way, format="flat")), module_output_name=output,
+        **({} if own_row else dict(processing_kwargs=dict(chat_template=dict(add_generation_prompt=prompt is not None))))))
+    if not own_row:
+        modules.append(("1_LogitScore", f"{prefix}.cross_encoder.modules.logit_score.LogitScore"))
+        (folder / "1_LogitScore").mkdir()
+        yes, no = (tokenizer.convert_tokens_to_ids(word) for word in ("yes", "no"))
+        assert yes is not None and no is not None
+        add_fields(folder / "1_LogitScore" / "config.json", dict(true_token_id=yes, false_token_id=None if prompt else no))
+    (folder / "modules.json").write_text(json.dumps(
+        [dict(idx=i, name=str(i), path=path, type=kind) for i, (path, kind) in enumerate(modules)], indent=2) + "\n")
+    add_fields(folder / "config_sentence_transformers.json", dict(
+        model_type="CrossEncoder", prompts=dict(answer=prompt) if prompt else {}, default_prompt_name="answer" if prompt else None))
+
+
+def make_reranker(name):
+    from sentence_transformers import CrossEncoder
+    fields, own_row, longest, prompt = RERANKERS[name]
+    tokenizer = make_judge_tokenizer(longest)
+    config = transformers.AutoConfig.for_model("qwen3", **dict(fields, vocab_size=len(tokenizer)))
+    torch.manual_seed(1)
+    kind = transformers.AutoModelForSequenceClassification if own_row else transformers.AutoModelForCausalLM
+    model = kind.from_config(config, attn_implementation="eager").to(torch.float32).eval()
+    fill(model, 1)
+    folder = CLASSIFIERS / name
+    shutil.rmtree(folder, ignore_errors=True)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    write_score_modules(folder, tokenizer, own_row, prompt)
+    encoder = CrossEncoder(str(folder), device="cpu", model_kwargs=dict(dtype=torch.float32))
+    results = []
+    for first, second in PAIRS:
+        ids = encoder[0].preprocess([(first, second)], prompt=prompt)["input_ids"][0].tolist()
+        results.append(dict(first=first, second=second, ids=ids, types=[0] * len(ids),
+                            logits=numbers(encoder.predict([(first, second)], activation_fn=torch.nn.Identity(), show_progress_bar=False)),
+                            scores=numbers(encoder.predict([(first, second)], show_progress_bar=False))))
+    golden = dict(made_by="tests/parity/make_encoders.py", transformers=transformers.__version__, torch=torch.__version__, dtype="float32",
+                  labels=1, results=results)
+    (folder / "golden.json").write_text(json.dumps(golden) + "\n")
+    print("reranker", name, sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()), "bytes",
+          [(len(r["ids"]), round(r["scores"][0], 4)) for r in results])
+
+
 def main():
-    for name in sys.argv[1:] or list(FIXTURES) + ["classifier:" + head for head in HEADS]:
+    for name in sys.argv[1:] or list(FIXTURES) + ["classifier:" + head for head in [*HEADS, *RERANKERS]]:
         if name.startswith("classifier:"):
-            make_classifier(name.split(":")[1])
+            name = name.split(":")[1]
+            make_reranker(name) if name in RERANKERS else make_classifier(name)
             continue
         kind, fields, pooling, normalize = FIXTURES[name]
         longest = fields["max_position_embeddings"] - 2 * (kind == "mpnet")  # MPNet's begin after the padding

@@ -347,6 +347,20 @@ class Batches(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "gives a text 3 scores"):
                 classifier.rerank("a query", ["a text"])
 
+    def test_rerank_of_a_decoder_reads_an_instruction(self):
+        folder = os.path.join(ROOT, "tests", "fixtures", "classifiers", "qwen3")
+        with open(os.path.join(folder, "golden.json"), encoding="utf-8") as file:
+            results = [one for one in json.load(file)["results"]][:9]
+        query, documents = results[0]["first"], [one["second"] for one in results]
+        with mlxcel.load(folder, device="cpu") as reranker:
+            usual = {one.index: one.score for one in reranker.rerank(query, documents)}
+            same = {one.index: one.score for one in reranker.rerank(query, documents, instruction="retrieve passages")}
+            other = {one.index: one.score for one in reranker.rerank(query, documents, instruction="find the opposite")}
+        for index, one in enumerate(results):
+            self.assertAlmostEqual(usual[index], one["scores"][0], delta=1e-5)
+        self.assertEqual(usual, same)
+        self.assertNotEqual(usual, other)
+
     def test_embed_works_beside_a_stream(self):
         alone = model.embed(PROMPT)
         with model.stream(PROMPT, **ENDLESS) as stream:

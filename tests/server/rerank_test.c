@@ -7,6 +7,7 @@
 #include "tests/support/json_reply.h"
 
 #define BERT MLXCEL_SOURCE_DIR "/tests/fixtures/classifiers/bert"
+#define QWEN3 MLXCEL_SOURCE_DIR "/tests/fixtures/classifiers/qwen3"
 #define TINY MLXCEL_SOURCE_DIR "/tests/fixtures/tiny-llama"
 #define PAIRS 9  // of the golden, which have the same query
 
@@ -200,7 +201,42 @@ TEST(a_model_without_class_head_is_refused) {
   CHECK_INT(serve_stop(&s), 0);
 }
 
+// Scores the golden's pairs in one request, and one of them with an instruction.
+TEST(a_decoder_scores_pairs_by_its_template) {
+  served_t s;
+  reply_t reply;
+  golden_t golden = golden_open(QWEN3 "/golden.json");
+  char *body = golden_body(&golden, "text_1", "text_2", NULL);
+  SERVE(&s, QWEN3, "--device", "cpu");
+  client_call(s.port, "POST", "/v1/score", "", body, &reply);
+  yyjson_doc *doc = parse_reply("/v1/score", &reply, 200);
+  CHECK_INT(yyjson_arr_size(at(doc, "/data")), PAIRS);
+  for (size_t i = 0; i < PAIRS; ++i) {
+    const double score = yyjson_get_num(yyjson_obj_get(yyjson_arr_get(at(doc, "/data"), i), "score"));
+    CHECK(fabs(score - expected_score(&golden, i)) < 1e-5);
+  }
+  yyjson_doc_free(doc);
+  free(body);
+  client_call(s.port, "POST", "/v1/rerank", "",
+              "{\"query\":\"a\",\"documents\":[\"b\"],\"instruction\":\"retrieve passages\"}", &reply);
+  doc = parse_reply("/v1/rerank", &reply, 200);
+  client_call(s.port, "POST", "/v1/rerank", "",
+              "{\"query\":\"a\",\"documents\":[\"b\"],\"instruction\":\"find the opposite\"}", &reply);
+  yyjson_doc *other = parse_reply("/v1/rerank", &reply, 200);
+  CHECK(fabs(yyjson_get_num(at(doc, "/results/0/relevance_score")) -
+             yyjson_get_num(at(other, "/results/0/relevance_score"))) > 1e-4);
+  yyjson_doc_free(doc);
+  yyjson_doc_free(other);
+  client_call(s.port, "POST", "/v1/embeddings", "", "{\"input\":\"a\"}", &reply);
+  CHECK_INT(reply.status, 400);
+  CHECK_CONTAINS(reply_text(&reply), "computes no embeddings");
+  mlx_text_clear(&reply.body);
+  golden_close(&golden);
+  CHECK_INT(serve_stop(&s), 0);
+}
+
 TEST_MAIN(CASE(documents_are_ranked_as_by_sentence_transformers),
           CASE(scores_are_in_the_order_of_the_request),
           CASE(texts_have_the_form_of_text_embeddings_inference), CASE(top_n_keeps_the_best),
-          CASE(bad_requests_are_refused_by_path), CASE(a_model_without_class_head_is_refused))
+          CASE(bad_requests_are_refused_by_path), CASE(a_decoder_scores_pairs_by_its_template),
+          CASE(a_model_without_class_head_is_refused))

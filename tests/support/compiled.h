@@ -23,6 +23,8 @@ static inline mlx_status_t try_open_compiled(const char *model, const mlx_compil
                                    .manifest = compiled.manifest,
                                    .manifest_length = compiled.manifest_length,
                                    .tokenizer = tokenizer,
+                                   .chat = compiled.chat,
+                                   .chat_length = compiled.chat_length,
                                    .vmfb_path = compiled.vmfb_path,
                                    .weights_path = weights_path ? weights_path : compiled.weights_path};
   mlx_status_t status = mlx_engine_open(&parts, options, out_engine);
