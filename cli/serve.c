@@ -29,7 +29,7 @@ typedef struct flags {
       *model_memory, *address_file;
   const char *chat_template, *reasoning, *allow_pull;
   mlx_sampling_t sampling;
-  int64_t port, queue, work, connections, address_connections;
+  int64_t port, queue, work, connections, address_connections, engines;
   double drain, stall, idle, keep, prefill_share;
   bool no_page, no_special, sleep_mode, strict, allow_copy, allow_delete, quiet;
   // Not flags.
@@ -261,6 +261,7 @@ static mlx_status_t serve(flags_t *f) {
   MLX_TRY(check_options(f));
   MLX_TRY(mlx_size_parse(f->model_memory, "--model-memory", &f->model_bytes));
   fill_options(f, &options);
+  MLX_TRY(mlx_cli_use_engines(&f->open, f->engines, &options));
   mlx_fault_recover();  // a file that is truncated ends the requests of its model, not the server
   MLX_TRY(mlx_server_create(&options, &server));
   mlx_status_t status = serve_with(server, f);
@@ -271,6 +272,8 @@ static mlx_status_t serve(flags_t *f) {
 static void initialize(void *options) {
   flags_t *f = options;
   mlx_open_flags_initialize(&f->open);
+  f->open.many_gpus = true;
+  f->engines = 1;
   f->host = "127.0.0.1";
   f->port = 8080;
   f->queue = 1024;
@@ -315,6 +318,7 @@ static const mlx_flag_t flags[] = {
     MLX_LIST_FLAG(flags_t, keys, "--api-key", "KEY", "require this key of clients; may be repeated"),
     MLX_TEXT_FLAG(flags_t, key_file, "--api-key-file", "FILE", "require a key of this file, one per line"),
     MLX_OPEN_FLAGS(flags_t, open),
+    MLX_ENGINES_FLAGS(flags_t, open, engines),
     MLX_COLLAPSED_GROUP("limits, TLS, device and defaults of requests"),
     MLX_INT_FLAG(flags_t, queue, "--queue", "N",
                  "requests of a model that may wait; more are refused with 429 (default: 1024)", 0, 1 << 20),

@@ -136,7 +136,7 @@ static mlx_status_t open_source(const char *path, const mlx_engine_options_t *o,
   if (o->cpu_level) {
     snprintf(target, sizeof target, "cpu:%s", o->cpu_level);
   } else if (o->device != MLX_USE_CPU) {
-    no_gpu = mlx_engine_gpu_target(target, sizeof target, &compile->gpu_memory);
+    no_gpu = mlx_engine_gpu_target(o->gpu, target, sizeof target, &compile->gpu_memory);
     if (no_gpu && o->device == MLX_USE_CUDA) return no_gpu;
     if (o->device == MLX_USE_AUTO) options.reason = no_gpu ? mlx_status_message(no_gpu) : "there is a GPU";
   }

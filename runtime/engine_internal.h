@@ -31,6 +31,7 @@ struct mlx_engine {
   mlx_device_t *device;
   mlx_device_program_t *program;
   char device_reason[256], gpu_name[128];
+  int gpu;  // its number
   mlx_sizing_t sizing;
   mlx_stepper_t *stepper;
   mlx_pool_t *pool;            // the pages and slots of |stepper|

@@ -61,12 +61,13 @@ mlx_status_t mlx_engine_check_reranker(const mlx_engine_t *engine) MLX_MUST_USE;
 // ----------------------------------------------------------------------------------------------------------
 // Information about this machine, without an engine
 
-// The compiler target of this machine's GPU ("cuda:sm_90") and its memory in bytes. Fails with
-// MLX_UNAVAILABLE, and the reason, if there is no usable GPU.
-mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size, uint64_t *out_memory) MLX_MUST_USE;
-// One line about the GPU: "NVIDIA H200, sm_90, 139.8 GiB, driver for CUDA 13.0". Fails with MLX_UNAVAILABLE,
-// and the reason, if there is none.
-mlx_status_t mlx_engine_gpu_text(char *out_text, size_t size) MLX_MUST_USE;
+// The compiler target of the GPU |gpu| ("cuda:sm_90") and its memory in bytes. Fails with MLX_UNAVAILABLE, and
+// the reason, if there is no usable GPU; with MLX_USAGE if there is none of this number.
+mlx_status_t mlx_engine_gpu_target(int gpu, char *out_target, size_t size,
+                                   uint64_t *out_memory) MLX_MUST_USE;
+// One line about the GPU |gpu|: "NVIDIA H200, sm_90, 139.8 GiB, driver for CUDA 13.0". *|out_count| is the
+// number of GPUs. Fails as mlx_engine_gpu_target.
+mlx_status_t mlx_engine_gpu_text(int gpu, char *out_text, size_t size, int *out_count) MLX_MUST_USE;
 // Ranks code for |target| on this machine: 0 if it does not run here or the target is unknown, else higher is
 // better. Any GPU ranks above any CPU, a newer GPU or CPU level above an older one, and code compiled for
 // exactly this CPU above any CPU level. For the target cpu:host, |cpu| identifies the CPU it was compiled on
