@@ -9,7 +9,8 @@
 // start, not at the first request. |given| is the public name; NULL: one made from |model|.
 mlx_status_t mlx_cli_add_served(mlx_server_t *server, const char *model, const char *given) MLX_MUST_USE;
 
-// Sets the devices and the number of engines of a server: those of --gpu, each with |engines|.
+// Sets the devices and the number of engines of a server: those of --gpu, each with |engines|. A wrong number
+// is an error at the start.
 mlx_status_t mlx_cli_use_engines(const mlx_open_flags_t *open, int64_t engines,
                                  mlx_server_options_t *out_options) MLX_MUST_USE;
 
