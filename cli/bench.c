@@ -189,7 +189,8 @@ static bool will_use_gpu(const char *device, int gpu) {
 
 // Measures the CPU's memory bandwidth for --bandwidth measure, and for a plot without --bandwidth.
 static mlx_status_t measure_bandwidth(const flags_t *f, double *out) {
-  const bool requested = measures_bandwidth(f), gpu = (requested || f->plot) && will_use_gpu(f->open.device, f->open.engine.gpu);
+  const bool requested = measures_bandwidth(f),
+             gpu = (requested || f->plot) && will_use_gpu(f->open.device, f->open.engine.gpu);
   if (requested && gpu)
     return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "--bandwidth measure works for the CPU only"),
                            "give the GPU's bandwidth in GB/s (--bandwidth 4800), or --device cpu");

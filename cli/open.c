@@ -79,7 +79,8 @@ static mlx_status_t read_gpus(mlx_open_flags_t *flags) {
   flags->gpu_count = 0;
   if (!flags->gpu) return NULL;
   if (flags->engine.device == MLX_USE_CPU)
-    return mlx_status_hint(mlx_error(MLX_USAGE, "--gpu cannot be used with --device cpu"), "give one of them");
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--gpu cannot be used with --device cpu"),
+                           "give one of them");
   MLX_TRY(parse_gpus(flags->gpu, flags->gpus, &flags->gpu_count));
   if (flags->gpu_count > 1 && !flags->many_gpus)
     return mlx_status_hint(mlx_error(MLX_USAGE, "this command runs on one GPU, not on %s", flags->gpu),

@@ -39,9 +39,10 @@ mlx_status_t mlx_cli_add_served(mlx_server_t *server, const char *model, const c
 mlx_status_t mlx_cli_use_engines(const mlx_open_flags_t *open, int64_t engines, mlx_server_options_t *out) {
   const size_t gpus = open->gpu_count ? open->gpu_count : 1;
   if (gpus * (size_t)engines > MLX_MOST_ENGINES)
-    return mlx_status_hint(mlx_error(MLX_USAGE, "%zu GPUs with %lld engines each: a model has at most %d engines",
-                                     gpus, (long long)engines, MLX_MOST_ENGINES),
-                           "use fewer --engines");
+    return mlx_status_hint(
+        mlx_error(MLX_USAGE, "%zu GPUs with %lld engines each: a model has at most %d engines", gpus,
+                  (long long)engines, MLX_MOST_ENGINES),
+        "use fewer --engines");
   for (size_t i = 0; i < open->gpu_count; ++i) {
     char text[160];
     int count;

@@ -146,11 +146,11 @@ static mlx_status_t free_gpu_memory(const mlx_engine_t *engine, const char *name
   const uint64_t needed = state < UINT64_MAX - GPU_RESERVE ? state + GPU_RESERVE : UINT64_MAX;
   *out_free = free_bytes - weights - needed;
   if (weights < free_bytes && needed < free_bytes - weights) return NULL;
-  mlx_status_t status =
-      mlx_error(MLX_OUT_OF_MEMORY,
-                "%s needs %s of GPU memory for its weights and %s for scratch and results; %s of %s are free%s",
-                name, mlx_size_text(weights).text, mlx_size_text(needed).text, mlx_size_text(free_bytes).text,
-                mlx_size_text(total).text, shares > 1 ? " for each engine" : "");
+  mlx_status_t status = mlx_error(
+      MLX_OUT_OF_MEMORY,
+      "%s needs %s of GPU memory for its weights and %s for scratch and results; %s of %s are free%s", name,
+      mlx_size_text(weights).text, mlx_size_text(needed).text, mlx_size_text(free_bytes).text,
+      mlx_size_text(total).text, shares > 1 ? " for each engine" : "");
   return mlx_status_hint(
       status, "run `nvidia-smi` to see which processes use the GPU; or use a smaller model or --device cpu");
 }

@@ -61,10 +61,9 @@ mlx_status_t mlx_engine_check_reranker(const mlx_engine_t *engine) MLX_MUST_USE;
 // ----------------------------------------------------------------------------------------------------------
 // Information about this machine, without an engine
 
-// The compiler target of the GPU |gpu| ("cuda:sm_90") and its memory in bytes. Fails with MLX_UNAVAILABLE, and
-// the reason, if there is no usable GPU; with MLX_USAGE if there is none of this number.
-mlx_status_t mlx_engine_gpu_target(int gpu, char *out_target, size_t size,
-                                   uint64_t *out_memory) MLX_MUST_USE;
+// The compiler target of the GPU |gpu| ("cuda:sm_90") and its memory in bytes. Fails with MLX_UNAVAILABLE,
+// and the reason, if there is no usable GPU; with MLX_USAGE if there is none of this number.
+mlx_status_t mlx_engine_gpu_target(int gpu, char *out_target, size_t size, uint64_t *out_memory) MLX_MUST_USE;
 // One line about the GPU |gpu|: "NVIDIA H200, sm_90, 139.8 GiB, driver for CUDA 13.0". *|out_count| is the
 // number of GPUs. Fails as mlx_engine_gpu_target.
 mlx_status_t mlx_engine_gpu_text(int gpu, char *out_text, size_t size, int *out_count) MLX_MUST_USE;

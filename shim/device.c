@@ -174,8 +174,8 @@ static mlx_status_t open_device(mlx_device_kind_t kind, int threads, int gpu, ml
   pthread_mutex_init(&device->lock, NULL);
   iree_hal_driver_factory_t factories[2];  // must live until the device is created
   // One thread more than workers: IREE also starts a thread that waits for events.
-  mlx_status_t status =
-      kind == MLX_DEVICE_CUDA ? mlx_cuda_open(gpu, &device->cuda) : mlx_threads_check(threads + 1, WORKER_STACK);
+  mlx_status_t status = kind == MLX_DEVICE_CUDA ? mlx_cuda_open(gpu, &device->cuda)
+                                                : mlx_threads_check(threads + 1, WORKER_STACK);
   if (!status) status = register_drivers(device, factories);
   if (!status) {
     status = mlx_status_from_iree(

@@ -16,10 +16,10 @@ static mlx_status_t missing(const mlx_cuda_calls_t *calls, int gpu, int count) {
     if (calls->device_name(name, sizeof name, i)) snprintf(name, sizeof name, "unknown");
     mlx_text_printf(&list, "%s%d (%s)", i ? ", " : "", i, name);
   }
-  mlx_status_t status = mlx_status_hint(
-      mlx_error(MLX_USAGE, "there is no GPU %d: the driver reports %d GPU%s", gpu, count,
-                count == 1 ? "" : "s"),
-      "the GPUs are: %s", list.data ? list.data : "");
+  mlx_status_t status =
+      mlx_status_hint(mlx_error(MLX_USAGE, "there is no GPU %d: the driver reports %d GPU%s", gpu, count,
+                                count == 1 ? "" : "s"),
+                      "the GPUs are: %s", list.data ? list.data : "");
   mlx_text_clear(&list);
   return status;
 }

@@ -82,8 +82,8 @@ static mlx_status_t reserve_gpu(mlx_memory_t *memory) {
 
 static mlx_status_t commit_step(const mlx_memory_t *memory, size_t from) {
   const mlx_cuda_t *cuda = &memory->device->cuda;
-  MLX_TRY(mlx_cuda_status(cuda, map_step(cuda, memory->pointer + from, memory->step),
-                          "allocating GPU memory"));
+  MLX_TRY(
+      mlx_cuda_status(cuda, map_step(cuda, memory->pointer + from, memory->step), "allocating GPU memory"));
   return clear(memory, from, memory->step);
 }
 

@@ -18,7 +18,7 @@
 #define MAX_LOADED 128               // engines in /metrics
 #define OLLAMA_API_VERSION "0.12.0"  // of Ollama's API; clients refuse older ones
 
-// An engine of a loaded model. It has no pointer into the engine, because the model may be unloaded meanwhile.
+// An engine of a loaded model. It has no pointer into the engine: the model may be unloaded meanwhile.
 typedef struct loaded_model {
   const mlx_served_model_t *model;
   size_t engine;        // its number among those of the model
@@ -447,7 +447,7 @@ void mlx_info_version(mlx_site_t *site, mlx_exchange_t *exchange) {
 
 typedef struct slot_list {
   int64_t context;
-  mlx_slot_t *slots;  // owned; NULL: no model is loaded
+  mlx_slot_t *slots;   // owned; NULL: no model is loaded
   size_t count, each;  // of all engines, one after the other, and of an engine
   mlx_status_t status;
 } slot_list_t;

@@ -87,8 +87,8 @@ struct mlx_job {
   mlx_servings_t *servings;
   mlx_serving_t *serving;      // its first one; the tasks of the job may run on another
   const mlx_engine_t *engine;  // that of |serving|
-  atomic_bool gone;   // the client has left
-  atomic_bool beats;  // |beat| may be called
+  atomic_bool gone;            // the client has left
+  atomic_bool beats;           // |beat| may be called
   // Of job.c.
   atomic_int users;
   mlx_workers_item_t work;

@@ -24,16 +24,16 @@ struct mlx_served_model {
   int64_t created;
   uint64_t size;
   // Guarded by the registry's mutex.
-  int64_t scan;            // the last one that found it; 0: it was added
-  bool is_gone;            // the last scan did not find it
+  int64_t scan;              // the last one that found it; 0: it was added
+  bool is_gone;              // the last scan did not find it
   mlx_servings_t *servings;  // owned; NULL: not loaded
-  uint64_t bytes;          // that the model may use, when it was last loaded; 0: it never was
-  int64_t users;           // requests
-  double used;             // time of the last use
-  bool wanted;             // in the queue of the loading thread
-  bool leaving;            // is unloaded as soon as it has no users; new requests wait
-  bool sleeps;             // it was loaded when the models went to sleep
-  mlx_page_cache_t files;  // of a model on a GPU that sleeps at level 1
+  uint64_t bytes;            // that the model may use, when it was last loaded; 0: it never was
+  int64_t users;             // requests
+  double used;               // time of the last use
+  bool wanted;               // in the queue of the loading thread
+  bool leaving;              // is unloaded as soon as it has no users; new requests wait
+  bool sleeps;               // it was loaded when the models went to sleep
+  mlx_page_cache_t files;    // of a model on a GPU that sleeps at level 1
   mlx_model_waiter_t *waiters, *last_waiter;
   int64_t waiting;  // number of waiters
   int64_t turn;     // of the first one, among the models that are waited for

@@ -11,8 +11,8 @@ typedef struct entry {
 } entry_t;
 
 struct mlx_prefix_index {
-  entry_t *entries;   // [capacity + 1] entry 0 is not used
-  uint32_t *buckets;  // [bucket_count] the first entry of each; 0: none
+  entry_t *entries;                      // [capacity + 1] entry 0 is not used
+  uint32_t *buckets;                     // [bucket_count] the first entry of each; 0: none
   size_t capacity, count, bucket_count;  // bucket_count is a power of two
   uint32_t oldest, newest;               // 0: none
 };

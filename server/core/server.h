@@ -44,9 +44,9 @@ typedef struct mlx_server_options {
   // How models are opened. 0 sequences: 32 on a CPU, 256 on a GPU. 0 memory, on a CPU: 2/3 of |model_memory|,
   // divided by up to 4 models. Its report is not used.
   mlx_engine_options_t engine;
-  const int *gpus;   // the GPUs of each model's engines, in place of engine.gpu
-  size_t gpu_count;  // 0: one device
-  size_t engines;    // of a model on each device; 0: 1. All together are at most MLX_MOST_ENGINES
+  const int *gpus;            // the GPUs of each model's engines, in place of engine.gpu
+  size_t gpu_count;           // 0: one device
+  size_t engines;             // of a model on each device; 0: 1. All together are at most MLX_MOST_ENGINES
   const char *chat_template;  // a format or a file, in place of the models' own; NULL: their own
   bool stored;                // the models are those in the cache (open/stored_models.h), which come and go
   // Adds and loads models, on a thread of its own, when the server listens. Until it returns, /health and

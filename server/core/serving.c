@@ -16,13 +16,13 @@
 #define RETRY_SECONDS 5.0  // until a task is accepted again, to see whether the device works
 
 struct mlx_serving {
-  mlx_engine_t *engine;        // owned
-  mlx_chat_t *chat;            // owned; NULL: the engine's
-  mlx_scheduler_t *scheduler;  // owned
-  mlx_slots_t *slots;          // owned
-  int64_t limit;               // most requests
-  int64_t parallel;            // most tasks that run
-  size_t index;                // among the servings of the model
+  mlx_engine_t *engine;         // owned
+  mlx_chat_t *chat;             // owned; NULL: the engine's
+  mlx_scheduler_t *scheduler;   // owned
+  mlx_slots_t *slots;           // owned
+  int64_t limit;                // most requests
+  int64_t parallel;             // most tasks that run
+  size_t index;                 // among the servings of the model
   mlx_serving_end_fn_t on_end;  // NULL: no function hears of the end of tasks
   void *end_user;
   uv_thread_t thread;
@@ -76,8 +76,7 @@ static void end_task(mlx_serving_t *s, mlx_task_t *task, mlx_status_t status) {
   }
   const bool is_last = !--task->first->left;  // after the last callback, the first task may be freed
   const mlx_generation_t *generation = request ? mlx_request_generation(request) : NULL;
-  if (s->on_end && generation && !status)
-    s->on_end(s->end_user, s, task, generation->ids, generation->count);
+  if (s->on_end && generation && !status) s->on_end(s->end_user, s, task, generation->ids, generation->count);
   task->on_done(task, generation, status);
   mlx_request_free(request);
   uv_mutex_lock(&s->mutex);

@@ -60,8 +60,8 @@ typedef struct mlx_serving_options {
   double idle_seconds;         // without a task for so long, give memory back (mlx_scheduler_trim); 0: never
 } mlx_serving_options_t;
 
-// What a task computed: called on the scheduler thread before its on_done, unless it failed. |count| tokens of
-// the prompt and |output_count| of the answer are in the KV cache, or were.
+// Called on the scheduler thread before the on_done of a task that did not fail: its prompt was computed, and
+// |output_count| tokens of its answer.
 typedef void (*mlx_serving_end_fn_t)(void *user, mlx_serving_t *serving, const mlx_task_t *task,
                                      const int32_t *output, size_t output_count);
 

@@ -9,10 +9,10 @@
 #include "runtime/rooms.h"
 #include "server/core/prefix_index.h"
 
-#define SEQUENCE_COST 32     // tokens: what a sequence costs the others of its engine
-#define LEAST_SPREAD 4       // sequences that an engine may have more than the one with the fewest
-#define SPREAD_PART 8        // the same as a part of its slots
-#define RETRY_SECONDS 5.0    // until an engine whose last step failed gets a request again
+#define SEQUENCE_COST 32   // tokens: what a sequence costs the others of its engine
+#define LEAST_SPREAD 4     // sequences that an engine may have more than the one with the fewest
+#define SPREAD_PART 8      // the same as a part of its slots
+#define RETRY_SECONDS 5.0  // until an engine whose last step failed gets a request again
 #define MOST_RETRY_SECONDS 320.0
 
 typedef struct member {
@@ -213,11 +213,11 @@ static candidate_t examine_locked(mlx_servings_t *m, size_t index) {
   const int64_t part = stats.parallel / SPREAD_PART;
   if (stats.forgotten != member->forgotten) mlx_prefix_index_clear(member->prefixes);
   member->forgotten = stats.forgotten;
-  return (candidate_t){
-      .is_possible = true,
-      .works = mlx_servings_works(m, &stats) || (is_due(&stats) && !member->placing && !is_stalled(m, &stats)),
-      .sequences = stats.tasks + member->placing,
-      .spread = part > LEAST_SPREAD ? part : LEAST_SPREAD};
+  return (candidate_t){.is_possible = true,
+                       .works = mlx_servings_works(m, &stats) ||
+                                (is_due(&stats) && !member->placing && !is_stalled(m, &stats)),
+                       .sequences = stats.tasks + member->placing,
+                       .spread = part > LEAST_SPREAD ? part : LEAST_SPREAD};
 }
 
 // The engine with the smallest cost, of those that |candidates| has: those that work if any does. Of equal

@@ -182,7 +182,8 @@ TEST(a_gpu_is_chosen_by_its_number) {
   unsetenv("LD_LIBRARY_PATH");
 }
 
-TEST_MAIN(CASE(a_gpu_is_chosen_by_its_number), CASE(every_gpu_in_the_table_is_found_by_name_and_runs_its_target),
+TEST_MAIN(CASE(a_gpu_is_chosen_by_its_number),
+          CASE(every_gpu_in_the_table_is_found_by_name_and_runs_its_target),
           CASE(code_is_compiled_for_the_requested_gpu), CASE(bundle_for_a_gpu_does_not_run_on_a_cpu),
           CASE(unusable_gpu_is_reported_with_the_reason_and_auto_uses_the_cpu),
           CASE(driver_is_found_under_its_versioned_name),

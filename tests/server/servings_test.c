@@ -122,8 +122,8 @@ static void make_job(job_t *job, size_t count, int seed, int last) {
   for (size_t i = 0; i < count; ++i) job->ids[i] = 20 + (int32_t)((i * 7 + (size_t)seed * 31) % 200);
   job->ids[count - 1] = 20 + last;
   uv_sem_init(&job->done, 0);
-  job->tasks[0] =
-      (mlx_task_t){.ids = job->ids, .count = count, .options = &job->options, .on_done = on_done, .user = job};
+  job->tasks[0] = (mlx_task_t){
+      .ids = job->ids, .count = count, .options = &job->options, .on_done = on_done, .user = job};
 }
 
 // The engine that the request was placed on.
@@ -182,8 +182,7 @@ TEST(a_request_goes_to_the_engine_that_has_its_prefix) {
   stop();
 }
 
-// A prefix is worth as much as its tokens, a sequence of an engine 32. No engine has 5 sequences more than the
-// other.
+// A prefix is worth as much as its tokens, a sequence of an engine 32.
 TEST(a_prefix_gives_way_to_load) {
   static job_t jobs[16];
   size_t counts[ENGINES] = {0};

@@ -433,7 +433,8 @@ TEST(two_gpus_are_used_in_turn_by_one_thread) {
   mlx_unmap(&vmfb);
 }
 
-TEST_MAIN(CASE(two_gpus_are_used_in_turn_by_one_thread), CASE(weights_reach_a_gpu_and_progress_goes_from_zero_to_all), CASE(cpu_uses_weights_in_place),
+TEST_MAIN(CASE(two_gpus_are_used_in_turn_by_one_thread),
+          CASE(weights_reach_a_gpu_and_progress_goes_from_zero_to_all), CASE(cpu_uses_weights_in_place),
           CASE(a_cancelled_upload_ends), CASE(weights_that_are_made_while_loading_reach_a_gpu),
           CASE(error_names_the_weight_that_does_not_match_the_module), CASE(upload_error_quotes_the_driver),
           CASE(input_memory_is_reused_only_when_it_is_free),
