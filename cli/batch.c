@@ -345,6 +345,7 @@ static const mlx_flag_t flags[] = {
     MLX_TEXT_FLAG(flags_t, reasoning, "--reasoning", "on|off|EFFORT",
                   "reasoning of chats that say nothing about it; EFFORT: none to max (default: the chat template's)"),
     MLX_ENGINES_FLAGS(flags_t, open, engines),
+    MLX_RANKS_FLAG(flags_t, open),
     MLX_RARE_OPEN_FLAGS(flags_t, open),
     MLX_GROUP_END,
     MLX_QUIET_FLAG(flags_t, quiet),

@@ -580,6 +580,7 @@ static const mlx_flag_t flags[] = {
     MLX_NUMBER_FLAG(flags_t, sampling.top_p, "--top-p", "P",
                     "with --temp: nucleus sampling with total probability P (default: 0.95; 1: all)", 0, 1),
     MLX_GPU_FLAG(flags_t, open),
+    MLX_RANKS_FLAG(flags_t, open),
     MLX_RARE_OPEN_FLAGS(flags_t, open),
     MLX_GROUP_END,
     MLX_QUIET_FLAG(flags_t, quiet),

@@ -96,6 +96,7 @@ mlx_status_t mlx_open_flags_read(mlx_open_flags_t *flags) {
   MLX_TRY(read_gpus(flags));
   MLX_TRY(mlx_size_parse(flags->memory, "--memory", &engine->memory));
   engine->threads = (int)flags->threads;
+  engine->ranks = (int)flags->ranks;
   engine->context = mlx_context_option(flags->context);
   return NULL;
 }

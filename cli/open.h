@@ -17,7 +17,7 @@ typedef struct mlx_open_flags {
   size_t gpu_count;             // 0: --gpu was not given
   const char *memory;           // value of --memory; NULL if not given
   int64_t context;              // value of -c, in positions; -1 if not given, 0 for the model's maximum
-  int64_t threads;              // 0 if not given
+  int64_t threads, ranks;       // 0 if not given
   mlx_engine_options_t engine;  // the other flags; mlx_open_flags_read fills in the ones above
 } mlx_open_flags_t;
 
@@ -46,6 +46,10 @@ typedef struct mlx_open_flags {
   MLX_TEXT_FLAG(type, open.engine.cpu_level, "--cpu-level", "LEVEL", \
                 "CPU level to compile for, or to select in a portable bundle (x86-64-v3)"), \
   MLX_KERNELS_FLAG(type, open.engine.kernels)
+// For verbs that generate: an encoder is not divided.
+#define MLX_RANKS_FLAG(type, open) \
+  MLX_INT_FLAG(type, open.ranks, "--ranks", "N", \
+               "divide the model over N engines on the CPU, 2, 4 or 8 (first stage of tensor parallelism)", 2, 8)
 // clang-format on
 
 void mlx_open_flags_initialize(mlx_open_flags_t *out_flags);  // device auto; reports to the terminal

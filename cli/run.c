@@ -473,6 +473,7 @@ static const mlx_flag_t flags[] = {
                   "variables for the chat template: {\"enable_thinking\": false}"),
     MLX_TOOLS_FLAG(flags_t, tools_file),
     MLX_GPU_FLAG(flags_t, open),
+    MLX_RANKS_FLAG(flags_t, open),
     MLX_RARE_OPEN_FLAGS(flags_t, open),
     MLX_SWITCH_FLAG(flags_t, ignore_eos, "--ignore-eos", "continue after the end-of-text token"),
     MLX_GROUP_END,

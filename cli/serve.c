@@ -367,6 +367,7 @@ static const mlx_flag_t flags[] = {
     MLX_TEXT_FLAG(flags_t, open.engine.cpu_level, "--cpu-level", "LEVEL",
                   "CPU level to compile for, or to select in a portable bundle (x86-64-v3)"),
     MLX_KERNELS_FLAG(flags_t, open.engine.kernels),
+    MLX_RANKS_FLAG(flags_t, open),
     MLX_TEXT_FLAG(flags_t, reasoning, "--reasoning", "on|off|EFFORT",
                   "reasoning of chats that say nothing about it; EFFORT: none to max (default: the chat template's)"),
     MLX_NUMBER_FLAG(flags_t, sampling.temperature, "--temp", "T", "sampling temperature (default: 0.8; 0: greedy)", 0, 1000000),

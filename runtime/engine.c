@@ -439,9 +439,9 @@ static mlx_status_t vocabulary_of(mlx_engine_t *engine, bool first, const mlx_vo
 }
 
 // It submits the steps of all sessions and requests.
-static mlx_status_t create_scheduler(mlx_engine_t *engine) {
+mlx_status_t mlx_engine_create_scheduler(mlx_engine_t *engine) {
   const bool gpu = mlx_device_kind(engine->device) == MLX_DEVICE_CUDA;
-  const mlx_scheduler_parts_t parts = {.stepper = engine->stepper,
+  const mlx_scheduler_parts_t parts = {.stepper = engine->ranks ? engine->ranks : engine->stepper,
                                        .pool = engine->pool,
                                        .language = {.tokenizer = engine->tokenizer,
                                                     .eos = engine->manifest.eos,
@@ -482,7 +482,7 @@ static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *par
   MLX_TRY(load_program(engine, parts, options));
   MLX_TRY(check_functions(engine, parts->name));
   MLX_TRY(make_pool(engine, parts->name));
-  return create_scheduler(engine);
+  return mlx_engine_create_scheduler(engine);
 }
 
 // Takes ownership of |bundle|, also on failure. It may be NULL.
@@ -518,6 +518,8 @@ mlx_status_t mlx_engine_open(const mlx_model_parts_t *parts, const mlx_engine_op
 void mlx_engine_close(mlx_engine_t *engine) {
   if (!engine) return;
   mlx_scheduler_delete(engine->scheduler);
+  mlx_ranks_free(engine->ranks);
+  for (int i = 1; i < MLX_MOST_RANK_ENGINES; ++i) mlx_engine_close(engine->others[i]);
   mlx_engine_stepper_free(engine->stepper);
   mlx_program_free(engine->program);
   mlx_device_close(engine->device);

@@ -91,6 +91,9 @@ typedef struct mlx_engine_options {
   // Engines that share the free memory of the GPU: this one and those that are opened on it later; 0: 1. Its
   // weights and its KV cache get their part.
   int memory_shares;
+  // Divide a source model over so many engines on the CPU, 2, 4 or 8, which compute each step together and
+  // divide its threads: the first stage of tensor parallelism (docs/internals/tensor-parallel.md). 0: one.
+  int ranks;
   // CPU level to run in a portable bundle, or to compile a source model for ("x86-64-v3"). NULL: the highest
   // that runs here.
   const char *cpu_level;

@@ -45,6 +45,12 @@ typedef struct mlx_model_parts {
 // Opens an engine from parts. Release with mlx_engine_close.
 mlx_status_t mlx_engine_open(const mlx_model_parts_t *parts, const mlx_engine_options_t *options,
                              mlx_engine_t **out_engine) MLX_MUST_USE;
+// Opens the ranks of a model, 2 to 8 parts that were compiled for them (mlx_compile_options_t.rank), as one
+// engine on the CPU. The first one has the tokenizer. Takes what mlx_engine_open takes. Release with
+// mlx_engine_close.
+mlx_status_t mlx_engine_open_ranks(const mlx_model_parts_t *parts, size_t count,
+                                   const mlx_engine_options_t *options,
+                                   mlx_engine_t **out_engine) MLX_MUST_USE;
 // Reads a token and generates two, so that code and weights are in memory before the first request. Before
 // there are requests or sessions; leaves no pages in use or published.
 mlx_status_t mlx_engine_warm(mlx_engine_t *engine) MLX_MUST_USE;

@@ -166,6 +166,14 @@ mlx_status_t mlx_memory_share(mlx_device_t *device, size_t size, mlx_memory_t **
   return finish(status, out_memory);
 }
 
+mlx_status_t mlx_memory_borrow(mlx_device_t *device, void *host, size_t size, mlx_memory_t **out_memory) {
+  MLX_TRY(create(device, size, out_memory));
+  (*out_memory)->host = host;
+  (*out_memory)->is_borrowed = true;
+  (*out_memory)->committed = size;
+  return NULL;
+}
+
 mlx_status_t mlx_memory_commit(mlx_memory_t *memory, size_t bytes) {
   if (bytes <= memory->committed) return NULL;
   if (bytes > memory->size)
@@ -191,6 +199,10 @@ void mlx_memory_discard(mlx_memory_t *memory) { mlx_pages_discard(memory->host, 
 
 void mlx_memory_free(mlx_memory_t *memory) {
   if (!memory) return;
+  if (memory->is_borrowed) {
+    mlx_free(memory);
+    return;
+  }
   if (memory->device->kind == MLX_DEVICE_CPU) {
     mlx_pages_release(memory->host, memory->size);
   } else {

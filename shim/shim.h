@@ -125,6 +125,10 @@ bool mlx_buffer_discard(mlx_buffer_t *buffer);
 // A tensor that host and device both access directly: page-locked memory for a GPU. Zeroed.
 mlx_status_t mlx_buffer_share(mlx_device_t *device, mlx_shape_t shape,
                               mlx_buffer_t **out_buffer) MLX_MUST_USE;
+// CPU only: a tensor on |device| in the memory of the shared buffer |of|, which may be of another CPU device,
+// from byte |offset| on, a multiple of 64. Free it before |of|.
+mlx_status_t mlx_buffer_share_part(mlx_device_t *device, const mlx_buffer_t *of, size_t offset,
+                                   mlx_shape_t shape, mlx_buffer_t **out_buffer) MLX_MUST_USE;
 // The address of a shared buffer. The host may access it while no call uses the buffer.
 void *mlx_buffer_host(const mlx_buffer_t *buffer);
 void mlx_buffer_free(mlx_buffer_t *buffer);          // NULL is fine
