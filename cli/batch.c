@@ -28,7 +28,7 @@ typedef struct flags {
   mlx_open_flags_t open;
   const char *output, *shard, *system, *chat_template, *reasoning;
   mlx_sampling_t sampling;
-  int64_t count, seed;
+  int64_t count, seed, engines;
   bool raw, quiet;
 } flags_t;
 
@@ -250,6 +250,7 @@ static mlx_status_t create_server(batch_t *b) {
   options.version = MLXCEL_VERSION;
   options.defaults = (mlx_request_defaults_t){.sampling = &f->sampling, .reasoning = f->reasoning};
   options.engine = f->open.engine;
+  MLX_TRY(mlx_cli_use_engines(&f->open, f->engines, &options));
   options.chat_template = f->chat_template;
   options.report = mlx_terminal_report();
   options.queue = 1 << 20;
@@ -307,6 +308,8 @@ static mlx_status_t batch(void *options, const char **words, size_t count) {
 static void initialize(void *options) {
   flags_t *f = options;
   mlx_open_flags_initialize(&f->open);
+  f->open.many_gpus = true;
+  f->engines = 1;
   mlx_sampling_initialize(&f->sampling);
   f->count = -1;
 }
@@ -341,6 +344,8 @@ static const mlx_flag_t flags[] = {
     MLX_CHAT_TEMPLATE_FLAG(flags_t, chat_template),
     MLX_TEXT_FLAG(flags_t, reasoning, "--reasoning", "on|off|EFFORT",
                   "reasoning of chats that say nothing about it; EFFORT: none to max (default: the chat template's)"),
+    MLX_ENGINES_FLAGS(flags_t, open, engines),
+    MLX_RANKS_FLAG(flags_t, open),
     MLX_RARE_OPEN_FLAGS(flags_t, open),
     MLX_GROUP_END,
     MLX_QUIET_FLAG(flags_t, quiet),

@@ -178,18 +178,19 @@ static mlx_status_t read_bandwidth(const flags_t *f, double *out) {
   return NULL;
 }
 
-static bool will_use_gpu(const char *device) {
+static bool will_use_gpu(const char *device, int gpu) {
   char target[64];
   uint64_t memory;
   if (strcmp(device, "auto")) return !strcmp(device, "cuda");
-  mlx_status_t none = mlx_engine_gpu_target(target, sizeof target, &memory);
+  mlx_status_t none = mlx_engine_gpu_target(gpu, target, sizeof target, &memory);
   mlx_status_free(none);
   return !none;
 }
 
 // Measures the CPU's memory bandwidth for --bandwidth measure, and for a plot without --bandwidth.
 static mlx_status_t measure_bandwidth(const flags_t *f, double *out) {
-  const bool requested = measures_bandwidth(f), gpu = (requested || f->plot) && will_use_gpu(f->open.device);
+  const bool requested = measures_bandwidth(f),
+             gpu = (requested || f->plot) && will_use_gpu(f->open.device, f->open.engine.gpu);
   if (requested && gpu)
     return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "--bandwidth measure works for the CPU only"),
                            "give the GPU's bandwidth in GB/s (--bandwidth 4800), or --device cpu");
@@ -578,6 +579,8 @@ static const mlx_flag_t flags[] = {
                  "with --temp: keep the N most probable tokens (default: 40; 0: all)", 0, 1 << 30),
     MLX_NUMBER_FLAG(flags_t, sampling.top_p, "--top-p", "P",
                     "with --temp: nucleus sampling with total probability P (default: 0.95; 1: all)", 0, 1),
+    MLX_GPU_FLAG(flags_t, open),
+    MLX_RANKS_FLAG(flags_t, open),
     MLX_RARE_OPEN_FLAGS(flags_t, open),
     MLX_GROUP_END,
     MLX_QUIET_FLAG(flags_t, quiet),

@@ -125,7 +125,7 @@ static mlx_status_t compile_and_write(const char *model, mlx_compile_options_t *
 // The target for "cuda" without an architecture: this machine's GPU, else CUDA_COMPUTE_CAP, else sm_80.
 // *out_memory is the memory of this machine's GPU; 0 if it has none.
 static mlx_status_t default_gpu(char out_target[64], uint64_t *out_memory) {
-  mlx_status_t no_gpu = mlx_engine_gpu_target(out_target, 64, out_memory);
+  mlx_status_t no_gpu = mlx_engine_gpu_target(0, out_target, 64, out_memory);
   if (!no_gpu) return NULL;
   *out_memory = 0;
   mlx_status_free(no_gpu);

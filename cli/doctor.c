@@ -69,12 +69,20 @@ static void check_cpu(doctor_t *doctor) {
 
 // A missing driver is a warning, because mlxcel runs without a GPU.
 static bool check_gpu(doctor_t *doctor, char target[64]) {
-  char text[192];
-  mlx_status_t status = mlx_engine_gpu_text(text, sizeof text);
+  char text[192], name[16], other[64];
   uint64_t memory;
-  if (!status) status = mlx_engine_gpu_target(target, 64, &memory);
+  int count;
+  mlx_status_t status = mlx_engine_gpu_text(0, text, sizeof text, &count);
+  if (!status) status = mlx_engine_gpu_target(0, target, 64, &memory);
   bool usable = !status;
   add_finding(doctor, usable ? OK : WARN, "gpu", text, status);
+  for (int gpu = 1; gpu < count; ++gpu) {  // for --gpu
+    int same;
+    status = mlx_engine_gpu_text(gpu, text, sizeof text, &same);
+    if (!status) status = mlx_engine_gpu_target(gpu, other, sizeof other, &memory);
+    snprintf(name, sizeof name, "gpu %d", gpu);
+    add_finding(doctor, status ? WARN : OK, name, text, status);
+  }
   return usable;
 }
 

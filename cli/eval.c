@@ -390,6 +390,7 @@ static const mlx_flag_t flags[] = {
     MLX_OPEN_FLAGS(flags_t, open),
     MLX_INT_FLAG(flags_t, open.engine.sequences, "--parallel", "N",
                  "sequences that the KV cache has room for (default: 1)", 1, 4096),
+    MLX_GPU_FLAG(flags_t, open),
     MLX_RARE_OPEN_FLAGS(flags_t, open),
     MLX_JSON_FLAG(flags_t, json),
     MLX_QUIET_FLAG(flags_t, quiet),

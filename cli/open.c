@@ -49,11 +49,54 @@ void mlx_open_flags_initialize(mlx_open_flags_t *out_flags) {
   out_flags->engine.report = mlx_terminal_report();
 }
 
+static mlx_status_t gpu_error(const char *text) {
+  return mlx_status_hint(
+      mlx_error(MLX_USAGE, "option --gpu expects numbers of GPUs from 0 on, separated by commas, not '%s'",
+                text),
+      "`mlxcel doctor` lists the GPUs");
+}
+
+static mlx_status_t parse_gpus(const char *text, int *out, size_t *out_count) {
+  char *end;
+  for (const char *at = text;; at = end + 1) {
+    errno = 0;
+    const long number = *at >= '0' && *at <= '9' ? strtol(at, &end, 10) : -1;
+    if (number < 0 || number > 9999 || errno || (*end && *end != ',')) return gpu_error(text);
+    if (*out_count == MLX_MOST_GPUS)
+      return mlx_error(MLX_USAGE, "option --gpu: more than %d GPUs are not supported", MLX_MOST_GPUS);
+    for (size_t i = 0; i < *out_count; ++i) {
+      if (out[i] == number)
+        return mlx_status_hint(mlx_error(MLX_USAGE, "option --gpu: GPU %ld is given twice", number),
+                               "mlxcel serve --gpu %ld --engines 2 runs two engines on it", number);
+    }
+    out[(*out_count)++] = (int)number;
+    if (!*end) return NULL;
+  }
+}
+
+// --gpu says that the device is a GPU.
+static mlx_status_t read_gpus(mlx_open_flags_t *flags) {
+  flags->gpu_count = 0;
+  if (!flags->gpu) return NULL;
+  if (flags->engine.device == MLX_USE_CPU)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--gpu cannot be used with --device cpu"),
+                           "give one of them");
+  MLX_TRY(parse_gpus(flags->gpu, flags->gpus, &flags->gpu_count));
+  if (flags->gpu_count > 1 && !flags->many_gpus)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "this command runs on one GPU, not on %s", flags->gpu),
+                           "give one GPU; `mlxcel serve --gpu %s` runs an engine on each", flags->gpu);
+  flags->engine.device = MLX_USE_CUDA;
+  flags->engine.gpu = flags->gpus[0];
+  return NULL;
+}
+
 mlx_status_t mlx_open_flags_read(mlx_open_flags_t *flags) {
   mlx_engine_options_t *engine = &flags->engine;
   MLX_TRY(parse_device(flags->device, &engine->device));
+  MLX_TRY(read_gpus(flags));
   MLX_TRY(mlx_size_parse(flags->memory, "--memory", &engine->memory));
   engine->threads = (int)flags->threads;
+  engine->ranks = (int)flags->ranks;
   engine->context = mlx_context_option(flags->context);
   return NULL;
 }
@@ -73,7 +116,9 @@ mlx_status_t mlx_cli_open(const mlx_open_flags_t *flags, mlx_engine_t **out_engi
 
 mlx_device_text_t mlx_cli_device_text(const mlx_engine_info_t *info) {
   mlx_device_text_t out;
-  if (info->gpu[0]) {
+  if (info->gpu[0] && info->gpu_number) {
+    snprintf(out.text, sizeof out.text, "%s, GPU %d, %s", info->device, info->gpu_number, info->gpu);
+  } else if (info->gpu[0]) {
     snprintf(out.text, sizeof out.text, "%s, %s", info->device, info->gpu);
   } else {
     snprintf(out.text, sizeof out.text, "%s, %d thread%s", info->device, info->threads,

@@ -6,12 +6,18 @@
 #include "open/open.h"
 #include "runtime/mlxcel.h"
 
+#define MLX_MOST_GPUS 64  // of --gpu
+
 typedef struct mlx_open_flags {
   const char *model;            // its name (open/locate.h)
   const char *device;           // value of --device
+  const char *gpu;              // value of --gpu; NULL if not given
+  bool many_gpus;               // the verb uses all of --gpu, not one; set before mlx_open_flags_read
+  int gpus[MLX_MOST_GPUS];      // of --gpu
+  size_t gpu_count;             // 0: --gpu was not given
   const char *memory;           // value of --memory; NULL if not given
   int64_t context;              // value of -c, in positions; -1 if not given, 0 for the model's maximum
-  int64_t threads;              // 0 if not given
+  int64_t threads, ranks;       // 0 if not given
   mlx_engine_options_t engine;  // the other flags; mlx_open_flags_read fills in the ones above
 } mlx_open_flags_t;
 
@@ -23,6 +29,14 @@ typedef struct mlx_open_flags {
   MLX_INT_FLAG(type, open.threads, "-t, --threads", "N", "CPU threads (default: one per CPU)", 1, 256), \
   MLX_TEXT_FLAG(type, open.device, "--device", "cpu|cuda|auto", \
                 "device to run on (default: auto: a usable GPU, else the CPU)")
+#define MLX_GPU_FLAG(type, open) \
+  MLX_TEXT_FLAG(type, open.gpu, "--gpu", "N", "GPU to run on, as `mlxcel doctor` numbers them (default: 0)")
+// For verbs whose engines share the requests.
+#define MLX_ENGINES_FLAGS(type, open, engines) \
+  MLX_TEXT_FLAG(type, open.gpu, "--gpu", "N[,N...]", \
+                "GPUs to run on, with an engine on each, as `mlxcel doctor` numbers them (default: 0)"), \
+  MLX_INT_FLAG(type, engines, "--engines", "N", \
+               "engines of a model on each GPU, or on the CPU, whose threads they divide (default: 1)", 1, 64)
 #define MLX_RARE_OPEN_FLAGS(type, open) \
   MLX_KV_FLAG(type, open.engine.kv), \
   MLX_TEXT_FLAG(type, open.memory, "--memory", "SIZE", \
@@ -32,10 +46,14 @@ typedef struct mlx_open_flags {
   MLX_TEXT_FLAG(type, open.engine.cpu_level, "--cpu-level", "LEVEL", \
                 "CPU level to compile for, or to select in a portable bundle (x86-64-v3)"), \
   MLX_KERNELS_FLAG(type, open.engine.kernels)
+// For verbs that generate: an encoder is not divided.
+#define MLX_RANKS_FLAG(type, open) \
+  MLX_INT_FLAG(type, open.ranks, "--ranks", "N", \
+               "divide the model over N engines on the CPU, 2, 4 or 8 (first stage of tensor parallelism)", 2, 8)
 // clang-format on
 
 void mlx_open_flags_initialize(mlx_open_flags_t *out_flags);  // device auto; reports to the terminal
-// Checks --device, --memory, -c and -t and stores their values in |flags|->engine.
+// Checks --device, --gpu, --memory, -c and -t and stores their values in |flags|->engine.
 mlx_status_t mlx_open_flags_read(mlx_open_flags_t *flags) MLX_MUST_USE;
 
 // Locates and opens |flags|->model. Release with mlx_engine_close.

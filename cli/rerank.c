@@ -196,6 +196,7 @@ static const mlx_flag_t flags[] = {
     MLX_OPEN_FLAGS(flags_t, open),
     MLX_INT_FLAG(flags_t, open.engine.sequences, "--parallel", "N",
                  "most documents of a step (default: 64)", 1, 4096),
+    MLX_GPU_FLAG(flags_t, open),
     MLX_RARE_OPEN_FLAGS(flags_t, open),
     MLX_QUIET_FLAG(flags_t, quiet),
     MLX_VERBOSE_FLAG(flags_t, open.engine.verbose),

@@ -476,6 +476,8 @@ static const mlx_flag_t flags[] = {
     MLX_TEXT_FLAG(flags_t, variables, "--chat-template-kwargs", "JSON",
                   "variables for the chat template: {\"enable_thinking\": false}"),
     MLX_TOOLS_FLAG(flags_t, tools_file),
+    MLX_GPU_FLAG(flags_t, open),
+    MLX_RANKS_FLAG(flags_t, open),
     MLX_RARE_OPEN_FLAGS(flags_t, open),
     MLX_PUBLISH_FLAG(flags_t, publish),
     MLX_SECRET_KEY_FLAG(flags_t, secret_key, "--secret-key"),

@@ -31,7 +31,7 @@ typedef struct flags {
   const char *chat_template, *reasoning, *allow_pull, *secret_key;
   mlx_kv_events_options_t kv_events;
   mlx_sampling_t sampling;
-  int64_t port, queue, work, connections, address_connections;
+  int64_t port, queue, work, connections, address_connections, engines;
   double drain, stall, idle, keep, prefill_share;
   bool no_page, no_special, sleep_mode, strict, allow_copy, allow_delete, publish, quiet;
   // Not flags.
@@ -273,6 +273,7 @@ static mlx_status_t serve(flags_t *f) {
   MLX_TRY(mlx_size_parse(f->model_memory, "--model-memory", &f->model_bytes));
   if (f->publish) MLX_TRY(mlx_cli_publish_key(f->secret_key, &f->publish_key));
   fill_options(f, &options);
+  MLX_TRY(mlx_cli_use_engines(&f->open, f->engines, &options));
   mlx_fault_recover();  // a file that is truncated ends the requests of its model, not the server
   MLX_TRY(mlx_server_create(&options, &server));
   mlx_status_t status = serve_with(server, f);
@@ -283,6 +284,8 @@ static mlx_status_t serve(flags_t *f) {
 static void initialize(void *options) {
   flags_t *f = options;
   mlx_open_flags_initialize(&f->open);
+  f->open.many_gpus = true;
+  f->engines = 1;
   f->host = "127.0.0.1";
   f->port = 8080;
   f->queue = 1024;
@@ -328,7 +331,8 @@ static const mlx_flag_t flags[] = {
     MLX_LIST_FLAG(flags_t, keys, "--api-key", "KEY", "require this key of clients; may be repeated"),
     MLX_TEXT_FLAG(flags_t, key_file, "--api-key-file", "FILE", "require a key of this file, one per line"),
     MLX_OPEN_FLAGS(flags_t, open),
-    MLX_COLLAPSED_GROUP("limits, TLS, device and defaults of requests"),
+    MLX_COLLAPSED_GROUP("GPUs, limits, TLS and defaults of requests"),
+    MLX_ENGINES_FLAGS(flags_t, open, engines),
     MLX_INT_FLAG(flags_t, queue, "--queue", "N",
                  "requests of a model that may wait; more are refused with 429 (default: 1024)", 0, 1 << 20),
     MLX_INT_FLAG(flags_t, connections, "--max-connections", "N",
@@ -381,6 +385,7 @@ static const mlx_flag_t flags[] = {
     MLX_TEXT_FLAG(flags_t, open.engine.cpu_level, "--cpu-level", "LEVEL",
                   "CPU level to compile for, or to select in a portable bundle (x86-64-v3)"),
     MLX_KERNELS_FLAG(flags_t, open.engine.kernels),
+    MLX_RANKS_FLAG(flags_t, open),
     MLX_PUBLISH_FLAG(flags_t, publish),
     MLX_SECRET_KEY_FLAG(flags_t, secret_key, "--secret-key"),
     MLX_TEXT_FLAG(flags_t, reasoning, "--reasoning", "on|off|EFFORT",

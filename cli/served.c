@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "cli/terminal.h"
 #include "open/locate.h"
+#include "runtime/rooms.h"
 #include "server/core/models.h"
 #include "transfer/hub.h"
 #include "transfer/pull_oci.h"
@@ -33,4 +34,25 @@ mlx_status_t mlx_cli_add_served(mlx_server_t *server, const char *model, const c
   mlx_free(name);
   mlx_free(path);
   return status;
+}
+
+mlx_status_t mlx_cli_use_engines(const mlx_open_flags_t *open, int64_t engines, mlx_server_options_t *out) {
+  const size_t gpus = open->gpu_count ? open->gpu_count : 1;
+  if (gpus * (size_t)engines > MLX_MOST_ENGINES)
+    return mlx_status_hint(
+        mlx_error(MLX_USAGE, "%zu GPUs with %lld engines each: a model has at most %d engines", gpus,
+                  (long long)engines, MLX_MOST_ENGINES),
+        "use fewer --engines");
+  if (out->kv_events.endpoint && gpus * (size_t)engines != 1)
+    return mlx_status_hint(mlx_error(MLX_USAGE, "--kv-events needs one engine: its events do not name an engine"),
+                           "start a server for each GPU, each with its own --kv-events");
+  for (size_t i = 0; i < open->gpu_count; ++i) {
+    char text[160];
+    int count;
+    MLX_TRY(mlx_engine_gpu_text(open->gpus[i], text, sizeof text, &count));
+  }
+  out->gpus = open->gpus;
+  out->gpu_count = open->gpu_count;
+  out->engines = (size_t)engines;
+  return NULL;
 }

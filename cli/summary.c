@@ -110,7 +110,7 @@ static mlx_status_t add_file_sizes(const mlx_source_t *source, mlx_summary_t *ou
 
 // The target that `run` chooses by itself, and the memory of its device.
 static void choose_target(char *out, size_t size, uint64_t *out_memory) {
-  mlx_status_t status = mlx_engine_gpu_target(out, size, out_memory);
+  mlx_status_t status = mlx_engine_gpu_target(0, out, size, out_memory);
   if (status) {
     snprintf(out, size, "cpu");
     *out_memory = mlx_physical_memory();

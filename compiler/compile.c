@@ -158,6 +158,20 @@ static mlx_status_t check_targets(const char *targets, size_t *out_count) {
   return NULL;
 }
 
+// Replaces the network and the weights by those of a rank.
+static mlx_status_t take_rank(mlx_compile_job_t *job) {
+  const mlx_compile_options_t *o = job->options;
+  mlx_graph_t *part;
+  if (!o->rank.count) return NULL;
+  if (job->target.gpu)
+    return mlx_error(MLX_UNSUPPORTED, "a model is divided over ranks on a CPU only, not for %s",
+                     job->target.name);
+  MLX_TRY(mlx_ranks_divide(job->model, job->graph, &o->rank, &part));
+  mlx_graph_free(job->graph);
+  job->graph = part;
+  return NULL;
+}
+
 static mlx_status_t compile_job(mlx_compile_job_t *job, const char *model_path, mlx_compiled_t *out) {
   const char *targets = job->options->target ? job->options->target : "cpu";
   char text[64];
@@ -169,6 +183,7 @@ static mlx_status_t compile_job(mlx_compile_job_t *job, const char *model_path, 
   MLX_TRY(mlx_job_open_model(job, model_path));
   MLX_TRY(mlx_job_module_options(job->model, job->options, MLX_FORM_IREE, &job->module));
   MLX_TRY(mlx_model_build_graph(job->model, job->module.context, &job->graph));
+  MLX_TRY(take_rank(job));
   MLX_TRY(mlx_job_start_compiler(job));  // while this thread builds the tokenizer
   MLX_TRY(read_texts(job, out));
   MLX_TRY(mlx_job_check_quantize(job));

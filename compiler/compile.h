@@ -12,6 +12,7 @@
 #include "base/weight_reader.h"
 #include "cache/cache.h"
 #include "compiler/quantize.h"
+#include "compiler/ranks.h"
 #include "graph/dtype.h"
 #include "models/model.h"
 
@@ -80,6 +81,7 @@ typedef struct mlx_compile_options {
   // for long texts. mlx_compile_stablehlo: the context length.
   int64_t context;
   mlx_kernel_choice_t kernels;
+  mlx_rank_t rank;             // compile the part of a rank, for a CPU only; count 0: the whole model
   const char *iree_compile;    // NULL: searched as compiler/driver.h describes
   double time_limit_seconds;   // for iree-compile; 0: the driver's default
   const mlx_report_t *report;  // may be NULL

@@ -52,11 +52,15 @@ static void weights_key(const mlx_compile_job_t *job, char out_hex[MLX_DIGEST_HE
   for (size_t i = 0; i < job->model->weight_count; ++i) {
     const mlx_stored_t stored = mlx_weight_stored(&job->model->weights[i], mlx_module_storage(&job->module));
     const mlx_weight_t *weight = &job->model->weights[i];
-    char text[128];
-    snprintf(text, sizeof text, "%d %s %d " MLX_TILES_FORMAT "%s%s", (int)stored.kind,
+    char text[256], part[96] = "";
+    if (weight->first_row || weight->stored_columns)
+      snprintf(part, sizeof part, " from row %lld, column %lld of %lld", (long long)weight->first_row,
+               (long long)weight->first_column, (long long)weight->stored_columns);
+    snprintf(text, sizeof text, "%d %s %d " MLX_TILES_FORMAT "%s%s%s", (int)stored.kind,
              mlx_dtype_info(stored.dtype)->name, (int)stored.format, MLX_TILES_ARGUMENTS(stored.tiles),
-             weight->packing.order ? " sorted columns" : "", weight->row_order ? " sorted rows" : "");
+             weight->packing.order ? " sorted columns" : "", weight->row_order ? " sorted rows" : "", part);
     mlx_digest_field(&digest, "stored", text, strlen(text));
+    if (part[0]) mlx_digest_field(&digest, "rows", weight->tensor.dims, sizeof weight->tensor.dims);
   }
   mlx_digest_field(&digest, "source", job->source_tree, strlen(job->source_tree));
   mlx_digest_end(&digest, out_hex);

@@ -561,6 +561,15 @@ static mlx_status_t write_pool(mlx_cpu_writer_t *w, int id) {
   return write_one_input(w, id, node->operands[0], &i);
 }
 
+static mlx_status_t write_sum_ranks(mlx_cpu_writer_t *w, int id) {
+  const mlx_node_t *node = mlx_graph_node(w->graph, id);
+  mlx_instruction_t i = instruction_of(MLX_RUN_SUM_RANKS, mlx_cpu_rows(node));
+  i.width = (int32_t)mlx_cpu_width(node);
+  i.heads = (int32_t)node->ranks;
+  i.kv_heads = (int32_t)node->own_rank;
+  return write_one_input(w, id, node->operands[0], &i);
+}
+
 // What an encoder computes of each text is the argument |hidden|.
 mlx_status_t mlx_cpu_write_result(mlx_cpu_writer_t *w) {
   return write_hidden(w, mlx_graph_node(w->graph, (int)w->graph->count)->operands[0]);
@@ -597,6 +606,7 @@ mlx_status_t mlx_cpu_write_launch(mlx_cpu_writer_t *w, const mlx_launch_t *launc
     case MLX_NODE_HEAD_JOIN: return write_head_join(w, id);
     case MLX_NODE_MATCH:
     case MLX_NODE_SPARSIFY: return write_row_op(w, id);
+    case MLX_NODE_SUM_RANKS: return write_sum_ranks(w, id);
     default: return write_map(w, id);
   }
 }

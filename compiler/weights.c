@@ -47,6 +47,7 @@ static int64_t stored_half_row(const mlx_weight_t *weight, int64_t row) {
 
 // Index of the stored row that becomes row |row|.
 static int64_t stored_row(const mlx_weight_t *weight, int64_t row) {
+  row += weight->first_row;
   if (weight->row_order) return row - row % weight->order_rows + weight->row_order[row % weight->order_rows];
   if (weight->picked_row) return weight->picked_row(weight->config, row);
   if (weight->fused_part) return stored_half_row(weight, row);
@@ -100,6 +101,11 @@ static bool is_in_panels(const mlx_weight_t *weight, mlx_storage_t storage, mlx_
                                             : mlx_weight_in_panels(weight, storage.layout);
 }
 
+static size_t bytes_of(mlx_dtype_t dtype, int64_t numbers) {
+  const mlx_dtype_info_t *info = mlx_dtype_info(dtype);
+  return (size_t)numbers / info->block_elements * info->block_bytes;
+}
+
 static packed_t describe(const mlx_weight_t *weight, mlx_storage_t storage) {
   const mlx_tensor_t *tensor = &weight->tensor;
   packed_t p = {.weight = weight,
@@ -112,8 +118,9 @@ static packed_t describe(const mlx_weight_t *weight, mlx_storage_t storage) {
   p.in_panels = is_in_panels(weight, storage, p.stored);
   p.is_copied = !p.in_panels && tensor->dtype == p.dtype && weight->order == MLX_ROWS_AS_STORED &&
                 !weight->fused_part && !weight->picked_row && !mlx_weight_is_changed(weight) &&
-                !weight->parts && !weight->row_order;
+                !weight->parts && !weight->row_order && !weight->first_row && !weight->stored_columns;
   p.from_bytes = tensor->size / (size_t)row_count(weight);
+  if (weight->stored_columns) p.from_bytes = bytes_of(tensor->dtype, weight->stored_columns);
   p.to_bytes = p.elements / info->block_elements * info->block_bytes;
   p.unit_bytes = p.to_bytes;
   if (p.stored.tiles.bits) {
@@ -165,7 +172,9 @@ static void read_transposed_row(const packed_t *p, int64_t row, float *out) {
 
 static const uint8_t *row_data(const packed_t *p, int64_t row) {
   const mlx_weight_t *weight = p->weight;
-  if (!weight->parts) return weight->tensor.data + (size_t)stored_row(weight, row) * p->from_bytes;
+  if (!weight->parts)
+    return weight->tensor.data + (size_t)stored_row(weight, row) * p->from_bytes +
+           bytes_of(weight->tensor.dtype, weight->first_column);
   const int64_t rows = row_count(weight) / weight->tensor.dims[0];  // in one part
   return weight->parts[row / rows]->data + (size_t)(row % rows) * p->from_bytes;
 }

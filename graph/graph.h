@@ -73,6 +73,7 @@ typedef enum mlx_node_kind {
   MLX_NODE_CONVOLVE,      // (x, weight [channels, taps], bias or none) silu; recurrent
   MLX_NODE_DELTA,         // (qkv, step, beta, rate, bias) delta; recurrent
   MLX_NODE_SCAN,          // (xbc, step, rate, bias, skip) scan; recurrent
+  MLX_NODE_SUM_RANKS,     // (x) own_rank, ranks: x of all ranks, added (compiler/ranks.h)
   MLX_NODE_WANTED,        // (hidden [M, hidden]) -> [W, hidden]: the rows of the wanted tokens
   MLX_NODE_POOL,          // (hidden [M, hidden]) pooling -> [W, hidden]: of the texts of the wanted tokens
   MLX_NODE_LOGITS,        // (x [W, vocab]): the result of the graph, unchanged. Of an encoder: the embedding
@@ -103,7 +104,7 @@ typedef struct mlx_node {
     double number;  // eps, factor, cap, limit or beta, or that of MATCH and SPARSIFY
     double eps, factor, cap, limit, beta;
   };
-  int64_t head_dim, period, start;
+  int64_t head_dim, period, start, own_rank, ranks;
   mlx_act_t act;
   float act_numbers[MLX_ACT_NUMBERS];  // 0: none
   const mlx_rope_t *rope;              // borrowed

@@ -319,6 +319,15 @@ mlx_value_t mlx_op_gain(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_val
   return mlx_graph_append(g, &node);
 }
 
+mlx_value_t mlx_op_sum_ranks(mlx_graph_t *g, const char *name, mlx_value_t x, int64_t own_rank,
+                             int64_t ranks) {
+  mlx_node_t node = node_of(MLX_NODE_SUM_RANKS, name, x, MLX_NONE);
+  REQUIRE(is_rows(x) && own_rank >= 0 && own_rank < ranks, x, MLX_NONE, "expected x [M, width] and a rank");
+  node.own_rank = own_rank;
+  node.ranks = ranks;
+  return mlx_graph_append(g, &node);
+}
+
 mlx_value_t mlx_op_match(mlx_graph_t *g, const char *name, mlx_value_t x, mlx_value_t like, double least) {
   mlx_node_t node = node_of(MLX_NODE_MATCH, name, x, like);
   node.number = least;

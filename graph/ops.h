@@ -170,6 +170,10 @@ mlx_value_t mlx_op_head_join(mlx_graph_t *graph, const char *name, int64_t heads
 // Each head of x [M, heads * in] times its own matrix of weight [heads, out, in], transposed
 // -> [M, heads * out]
 mlx_value_t mlx_op_head_linear(mlx_graph_t *graph, const char *name, mlx_value_t x, mlx_value_t weight);
+// x [M, width] of rank |own_rank| plus those of the other |ranks|, in the order of a binary tree: with 4,
+// (x0 + x1) + (x2 + x3)
+mlx_value_t mlx_op_sum_ranks(mlx_graph_t *graph, const char *name, mlx_value_t x, int64_t own_rank,
+                             int64_t ranks);
 // Position of each token: i32 [M], for mlx_op_embed of a table of learned positions
 mlx_value_t mlx_op_positions(mlx_graph_t *graph);
 // Type of each token: i32 [M], for mlx_op_embed of a table of token types

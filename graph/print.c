@@ -42,6 +42,7 @@ const char *mlx_node_kind_name(mlx_node_kind_t kind) {
       [MLX_NODE_CONVOLVE] = "convolve",
       [MLX_NODE_DELTA] = "delta",
       [MLX_NODE_SCAN] = "scan",
+      [MLX_NODE_SUM_RANKS] = "sum_ranks",
       [MLX_NODE_WANTED] = "wanted",
       [MLX_NODE_POOL] = "pool",
       [MLX_NODE_LOGITS] = "logits",
@@ -168,6 +169,9 @@ static void print_attributes(const mlx_node_t *node, mlx_text_t *out) {
     case MLX_NODE_CONVOLVE: mlx_text_puts(out, node->silu ? " silu" : ""); break;
     case MLX_NODE_DELTA: print_delta(&node->delta, out); break;
     case MLX_NODE_SCAN: print_scan(&node->scan, out); break;
+    case MLX_NODE_SUM_RANKS:
+      mlx_text_printf(out, " rank=%lld/%lld", (long long)node->own_rank, (long long)node->ranks);
+      break;
     case MLX_NODE_ROPE: print_rope(node, out); break;
     case MLX_NODE_ATTENTION: print_attention(&node->attention, out); break;
     case MLX_NODE_EXPERTS: print_experts(&node->experts, out); break;

@@ -34,6 +34,10 @@
 // MLX_STEP_AT_ROUTES is not 0, step_N stores them in |results|, behind its rows. Entries of layers without
 // experts, and of padding, stay as they are. step_1 and burst store none.
 //
+// The module of a rank (docs/internals/tensor-parallel.md) exchanges parts of sums with those of the other
+// ranks, which run at the same time. Where MLX_STEP_AT_EXCHANGE is not 0, it is the offset in |results| of
+// memory that all ranks see (mlx_exchange_words in kernels/cpu/layout.h).
+//
 // A module that is not "ragged" (manifest) computes one segment per step.
 //
 // "?" is any size, unless the module has "fixed rows" (manifest). Such a function declares the smallest
@@ -83,6 +87,7 @@ enum {
   // Word offset in |results| of [N][layers][used] experts of each token, the one with the largest weight
   // first; 0: they are not wanted.
   MLX_STEP_AT_ROUTES,
+  MLX_STEP_AT_EXCHANGE,  // word offset in |results| of the exchange of ranks, behind its rows; 0: there is none
   MLX_STEP_HEADER_WORDS = 64
 };
 

@@ -30,6 +30,9 @@ typedef struct mlx_weight {
   mlx_picked_row_t picked_row;
   // MLX_ROWS_OF_HEADS and MLX_COLUMNS_OF_HEADS: rows of a head in the file, and the first one of the weight.
   int64_t head_rows, head_first;
+  // A part of the weight in the file, for a rank (compiler/ranks.h): its rows from |first_row| on; of each
+  // stored row, or of a vector, which has |stored_columns| numbers, those from |first_column| on. 0: all.
+  int64_t first_row, first_column, stored_columns;
   const mlx_config_t *config;    // of the model
   double value_offset;           // added to every stored value
   float *row_factors;            // owned: factor of each row of a matrix; NULL: all are 1

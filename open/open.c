@@ -39,6 +39,16 @@ static mlx_status_t check_level(const char *level, mlx_device_choice_t device, b
   return status;
 }
 
+static mlx_status_t check_ranks(const mlx_engine_options_t *o, bool is_bundle) {
+  const mlx_rank_t rank = {.count = o->ranks, .slices = o->ranks};
+  if (!o->ranks) return NULL;
+  if (o->device == MLX_USE_CUDA || is_bundle)
+    return mlx_status_hint(mlx_error(MLX_UNSUPPORTED, "%s cannot be divided over ranks",
+                                     is_bundle ? "a bundle" : "a model on a GPU"),
+                           is_bundle ? "give the source model" : "use --device cpu");
+  return mlx_rank_check(&rank);
+}
+
 // Checks the options that the compiler applies, also those of a bundle.
 static mlx_status_t read_formats(const mlx_engine_options_t *o, mlx_compile_options_t *out) {
   MLX_TRY(mlx_weights_choice_parse(o->dtype ? o->dtype : "auto", &out->weights, &out->dtype));
@@ -57,6 +67,7 @@ typedef struct source {
   const char *path;
   const mlx_engine_options_t *options;  // of the caller
   const mlx_secret_key_t *publish;      // NULL: modules are not published
+  mlx_remote_cache_t *remote;           // NULL: none
   mlx_cache_t *cache;
   mlx_tokenizer_t *tokenizer;
   int32_t *prompt;
@@ -73,20 +84,30 @@ static mlx_status_t accept_prompt(void *user, const mlx_model_tokenizer_t *token
 
 // Opens the engine of a compiled model. A GPU gets the weights from the files of the model; a CPU uses them
 // from the cache in place.
+static mlx_model_parts_t parts_of(const source_t *source, const mlx_compiled_t *compiled) {
+  return (mlx_model_parts_t){.name = source->path,
+                             .manifest_name = source->path,
+                             .manifest = compiled->manifest,
+                             .manifest_length = compiled->manifest_length,
+                             .vmfb_path = compiled->vmfb_path,
+                             .weights_path = compiled->weights_path,
+                             .weights = compiled->reader};
+}
+
+// The parts with the tokenizer, the prompt and the chat template.
+static mlx_model_parts_t whole_parts_of(const source_t *source, const mlx_compiled_t *compiled) {
+  mlx_model_parts_t parts = parts_of(source, compiled);
+  parts.tokenizer = source->tokenizer;
+  parts.prompt = source->prompt;
+  parts.prompt_count = source->prompt_count;
+  parts.chat = compiled->chat;
+  parts.chat_length = compiled->chat_length;
+  return parts;
+}
+
 static mlx_status_t open_compiled(source_t *source, const mlx_compiled_t *compiled,
                                   const mlx_engine_options_t *options, mlx_engine_t **out) {
-  const mlx_model_parts_t parts = {.name = source->path,
-                                   .manifest_name = source->path,
-                                   .manifest = compiled->manifest,
-                                   .manifest_length = compiled->manifest_length,
-                                   .tokenizer = source->tokenizer,
-                                   .prompt = source->prompt,
-                                   .prompt_count = source->prompt_count,
-                                   .chat = compiled->chat,
-                                   .chat_length = compiled->chat_length,
-                                   .vmfb_path = compiled->vmfb_path,
-                                   .weights_path = compiled->weights_path,
-                                   .weights = compiled->reader};
+  const mlx_model_parts_t parts = whole_parts_of(source, compiled);
   source->tokenizer = NULL;  // the engine takes both
   source->prompt = NULL;
   mlx_status_t status = mlx_engine_open(&parts, options, out);
@@ -98,44 +119,87 @@ static mlx_status_t open_compiled(source_t *source, const mlx_compiled_t *compil
   return changed;
 }
 
-// Adds the modules to the remote cache. The model runs also without it, so a failure is a note.
-static void publish(const mlx_compiled_t *compiled, mlx_remote_cache_t *remote, const mlx_secret_key_t *key,
-                    const mlx_report_t *report) {
+// Adds the modules to the remote cache, if that is wanted. The model runs also without it, so a failure is a note.
+static void publish(const source_t *source, const mlx_compiled_t *compiled) {
+  const mlx_report_t *report = source->options->report;
   mlx_status_t status = NULL;
+  if (!source->remote || !source->publish) return;
   for (size_t i = 0; i < compiled->module_count && !status; ++i) {
     bool added;
-    status = mlx_remote_modules_put(remote, compiled->modules[i].entry.folder, key, &added);
+    status = mlx_remote_modules_put(source->remote, compiled->modules[i].entry.folder, source->publish, &added);
     if (!status && added) mlx_report_note(report, "published in the remote cache");
   }
   if (status) mlx_report_note(report, "not published in the remote cache: %s", mlx_status_message(status));
   mlx_status_free(status);
 }
 
+// Compiles the parts of all ranks. The first one makes the tokenizer.
+static mlx_status_t compile_ranks(source_t *source, mlx_compile_options_t *compile, int ranks,
+                                  mlx_compiled_t *out, mlx_open_times_t *times) {
+  for (int i = 0; i < ranks; ++i) {
+    compile->rank = (mlx_rank_t){.number = i, .count = ranks, .slices = ranks};
+    if (i) compile->accept = NULL;
+    MLX_TRY(mlx_compile(source->path, compile, source->cache, &out[i]));
+    publish(source, &out[i]);
+    times->compile_seconds += out[i].seconds;
+    times->was_compiled |= !out[i].from_cache;
+    MLX_TRY(mlx_report_check(source->options->report));
+  }
+  return NULL;
+}
+
+// Opens a model that is divided over ranks.
+static mlx_status_t open_ranks(source_t *source, mlx_compile_options_t *compile,
+                               const mlx_engine_options_t *options, mlx_engine_t **out,
+                               mlx_open_times_t *times) {
+  mlx_compiled_t compiled[MLX_MOST_RANKS] = {0};
+  mlx_model_parts_t parts[MLX_MOST_RANKS];
+  mlx_engine_options_t each = *options;
+  const int threads = (each.threads ? each.threads : mlx_cpu_count()) / options->ranks;
+  each.threads = threads ? threads : 1;
+  mlx_status_t status = compile_ranks(source, compile, options->ranks, compiled, times);
+  for (int i = 0; i < options->ranks && !status; ++i)
+    parts[i] = i ? parts_of(source, &compiled[i]) : whole_parts_of(source, &compiled[0]);
+  if (!status) {
+    source->tokenizer = NULL;  // the engine takes both
+    source->prompt = NULL;
+    status = mlx_engine_open_ranks(parts, (size_t)options->ranks, &each, out);
+  }
+  for (int i = 0; i < options->ranks; ++i) mlx_compiled_release(&compiled[i]);
+  return status;
+}
+
+static mlx_status_t compile_whole(source_t *source, mlx_compile_options_t *compile,
+                                  const mlx_engine_options_t *options, mlx_engine_t **out,
+                                  mlx_open_times_t *times) {
+  mlx_compiled_t compiled;
+  mlx_status_t status = mlx_compile(source->path, compile, source->cache, &compiled);
+  times->compile_seconds = compiled.seconds;
+  times->was_compiled = !status && !compiled.from_cache;
+  if (!status) publish(source, &compiled);
+  if (!status) status = mlx_report_check(options->report);
+  if (!status) status = open_compiled(source, &compiled, options, out);
+  mlx_compiled_release(&compiled);
+  return status;
+}
+
 static mlx_status_t compile_and_open(source_t *source, mlx_compile_options_t *compile,
                                      const mlx_engine_options_t *options, mlx_engine_t **out,
                                      mlx_open_times_t *times) {
-  mlx_compiled_t compiled;
   compile->verbose = options->verbose;
   compile->context = options->context;
   compile->report = options->report;
   compile->for_engine = true;
   compile->accept = accept_prompt;
   compile->user = source;
-  mlx_remote_cache_t *remote;
-  MLX_TRY(mlx_remote_modules_open(compile, &remote));
+  MLX_TRY(mlx_remote_modules_open(compile, &source->remote));
   mlx_status_t status = mlx_cache_open(NULL, &source->cache);
   if (status) {
-    mlx_remote_cache_close(remote);
+    mlx_remote_cache_close(source->remote);
     return status;
   }
-  status = mlx_compile(source->path, compile, source->cache, &compiled);
-  if (!status && remote && source->publish) publish(&compiled, remote, source->publish, options->report);
-  mlx_remote_cache_close(remote);
-  times->compile_seconds = compiled.seconds;
-  times->was_compiled = !status && !compiled.from_cache;
-  if (!status) status = mlx_report_check(options->report);
-  if (!status) status = open_compiled(source, &compiled, options, out);
-  mlx_compiled_release(&compiled);
+  status = (options->ranks ? open_ranks : compile_whole)(source, compile, options, out, times);
+  mlx_remote_cache_close(source->remote);
   mlx_tokenizer_free(source->tokenizer);
   mlx_free(source->prompt);
   mlx_cache_close(source->cache);
@@ -151,8 +215,8 @@ static mlx_status_t open_source(const char *path, const mlx_engine_options_t *o,
   mlx_status_t no_gpu = NULL;
   if (o->cpu_level) {
     snprintf(target, sizeof target, "cpu:%s", o->cpu_level);
-  } else if (o->device != MLX_USE_CPU) {
-    no_gpu = mlx_engine_gpu_target(target, sizeof target, &compile->gpu_memory);
+  } else if (o->device != MLX_USE_CPU && !o->ranks) {
+    no_gpu = mlx_engine_gpu_target(o->gpu, target, sizeof target, &compile->gpu_memory);
     if (no_gpu && o->device == MLX_USE_CUDA) return no_gpu;
     if (o->device == MLX_USE_AUTO) options.reason = no_gpu ? mlx_status_message(no_gpu) : "there is a GPU";
   }
@@ -197,6 +261,7 @@ static mlx_status_t open_model(const char *path, const mlx_engine_options_t *opt
   const bool is_bundle = mlx_engine_is_bundle(path);
   mlx_compile_options_t compile = {0};
   MLX_TRY(check_level(options->cpu_level, options->device, is_bundle));
+  MLX_TRY(check_ranks(options, is_bundle));
   MLX_TRY(read_formats(options, &compile));
   return is_bundle ? open_bundle(path, options, publish_key, out, times)
                    : open_source(path, options, publish_key, &compile, out, times);

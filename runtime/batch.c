@@ -146,6 +146,7 @@ static mlx_status_t add_header(mlx_batch_t *batch, const mlx_batch_shape_t *shap
   words[MLX_STEP_HISTORY_WIDTH] = (int32_t)shape->history_width;
   words[MLX_STEP_BURST_COUNT] = burst;
   words[MLX_STEP_AT_ROUTES] = (int32_t)shape->routes_at;
+  words[MLX_STEP_AT_EXCHANGE] = (int32_t)shape->exchange_at;
   words[MLX_STEP_AT_TOKENS] = MLX_STEP_TOKENS_AT;
   words[MLX_STEP_AT_SLOTS] = (int32_t)MLX_STEP_SLOTS_AT(n);
   words[MLX_STEP_AT_POSITIONS] = (int32_t)MLX_STEP_POSITIONS_AT(n);

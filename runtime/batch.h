@@ -21,6 +21,7 @@ typedef struct mlx_batch_shape {
   int64_t states;               // of the KV pool; 0: there are none
   const int32_t *state_table;   // [slots][2]; NULL without states
   int64_t routes_at;            // MLX_STEP_AT_ROUTES
+  int64_t exchange_at;          // MLX_STEP_AT_EXCHANGE
 } mlx_batch_shape_t;
 
 typedef struct mlx_batch {

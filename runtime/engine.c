@@ -39,12 +39,13 @@ static mlx_status_t open_cpu(mlx_engine_t *engine, const char *name, const mlx_e
   return mlx_device_open(MLX_DEVICE_CPU, threads, &engine->device);
 }
 
-static mlx_status_t open_cuda(mlx_engine_t *engine, const char *name) {
+static mlx_status_t open_cuda(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
   mlx_gpu_info_t gpu;
-  MLX_TRY(mlx_gpu_query(&gpu));
+  MLX_TRY(mlx_gpu_query(options->gpu, &gpu));
   MLX_TRY(mlx_variant_choose_gpu(engine, name, &gpu));
-  mlx_status_t status = mlx_device_open(MLX_DEVICE_CUDA, 0, &engine->device);
+  mlx_status_t status = mlx_device_open_gpu(options->gpu, &engine->device);
   if (!status) {
+    engine->gpu = options->gpu;
     snprintf(engine->gpu_name, sizeof engine->gpu_name, "%s", gpu.name);
     return NULL;
   }
@@ -68,7 +69,7 @@ static mlx_status_t open_auto(mlx_engine_t *engine, const char *name, const mlx_
   bool gpu = false;
   for (size_t i = 0; i < engine->manifest.variant_count; ++i)
     gpu = gpu || !mlx_variant_is_cpu(&engine->manifest.variants[i]);
-  mlx_status_t status = gpu && !options->cpu_level ? open_cuda(engine, name) : NULL;
+  mlx_status_t status = gpu && !options->cpu_level ? open_cuda(engine, name, options) : NULL;
   if (status && !has_cpu_code(&engine->manifest)) return status;
   if (status || !engine->device) {
     engine->variant = NULL;
@@ -102,7 +103,7 @@ static mlx_status_t fix_cpu_hint(const mlx_engine_t *engine, mlx_status_t status
 }
 
 static mlx_status_t open_device(mlx_engine_t *engine, const char *name, const mlx_engine_options_t *options) {
-  if (options->device == MLX_USE_CUDA) return fix_cpu_hint(engine, open_cuda(engine, name));
+  if (options->device == MLX_USE_CUDA) return fix_cpu_hint(engine, open_cuda(engine, name, options));
   if (options->device == MLX_USE_CPU) return open_cpu(engine, name, options);
   return fix_cpu_hint(engine, open_auto(engine, name, options));
 }
@@ -137,25 +138,26 @@ static mlx_status_t free_cpu_memory(const char *name, uint64_t state, uint64_t *
       "use a smaller model, or fewer sequences (--parallel)");
 }
 
-static mlx_status_t free_gpu_memory(const mlx_engine_t *engine, const char *name, uint64_t weights,
-                                    uint64_t state, uint64_t *out_free) {
+static mlx_status_t free_gpu_memory(const mlx_engine_t *engine, const char *name, int shares,
+                                    uint64_t weights, uint64_t state, uint64_t *out_free) {
   size_t free_bytes, total;
   MLX_TRY(mlx_device_memory(engine->device, &free_bytes, &total));
+  if (shares > 1) free_bytes /= (size_t)shares;
   const uint64_t needed = state < UINT64_MAX - GPU_RESERVE ? state + GPU_RESERVE : UINT64_MAX;
   *out_free = free_bytes - weights - needed;
   if (weights < free_bytes && needed < free_bytes - weights) return NULL;
-  mlx_status_t status =
-      mlx_error(MLX_OUT_OF_MEMORY,
-                "%s needs %s of GPU memory for its weights and %s for scratch and results; %s of %s are free",
-                name, mlx_size_text(weights).text, mlx_size_text(needed).text, mlx_size_text(free_bytes).text,
-                mlx_size_text(total).text);
+  mlx_status_t status = mlx_error(
+      MLX_OUT_OF_MEMORY,
+      "%s needs %s of GPU memory for its weights and %s for scratch and results; %s of %s are free%s", name,
+      mlx_size_text(weights).text, mlx_size_text(needed).text, mlx_size_text(free_bytes).text,
+      mlx_size_text(total).text, shares > 1 ? " for each engine" : "");
   return mlx_status_hint(
       status, "run `nvidia-smi` to see which processes use the GPU; or use a smaller model or --device cpu");
 }
 
 // Bytes that are left for the KV pool. Fails if there are none.
 static mlx_status_t free_memory(const mlx_engine_t *engine, const mlx_model_parts_t *parts,
-                                const mlx_stepper_options_t *stepper, uint64_t *out_free) {
+                                const mlx_stepper_options_t *stepper, int shares, uint64_t *out_free) {
   const uint64_t arguments = mlx_engine_stepper_bytes(stepper);
   const uint64_t scratch = (uint64_t)engine->variant->state_bytes;
   const uint64_t state = scratch < UINT64_MAX - arguments ? scratch + arguments : UINT64_MAX;
@@ -164,7 +166,7 @@ static mlx_status_t free_memory(const mlx_engine_t *engine, const mlx_model_part
   mlx_file_stamp_t stamp = {.size = file ? (uint64_t)file->size : 0};
   if (parts->weights_path) MLX_TRY(mlx_file_stamp(parts->weights_path, &stamp));
   if (parts->weights) stamp.size = parts->weights->size;
-  return free_gpu_memory(engine, parts->name, stamp.size, state, out_free);
+  return free_gpu_memory(engine, parts->name, shares, stamp.size, state, out_free);
 }
 
 static mlx_sizing_request_t sizing_request(const mlx_engine_t *engine, const mlx_model_parts_t *parts,
@@ -198,7 +200,7 @@ static mlx_status_t choose_sizes(mlx_engine_t *engine, const mlx_model_parts_t *
   request.free_memory = UINT64_MAX;
   MLX_TRY(mlx_sizing_choose(&request, &engine->sizing));  // as if memory were not short
   const mlx_stepper_options_t stepper = stepper_options(engine);
-  MLX_TRY(free_memory(engine, parts, &stepper, &request.free_memory));
+  MLX_TRY(free_memory(engine, parts, &stepper, options->memory_shares, &request.free_memory));
   return mlx_sizing_choose(&request, &engine->sizing);
 }
 
@@ -442,9 +444,9 @@ static const float *score_row_of(const mlx_engine_t *engine) {
 }
 
 // It submits the steps of all sessions and requests.
-static mlx_status_t create_scheduler(mlx_engine_t *engine) {
+mlx_status_t mlx_engine_create_scheduler(mlx_engine_t *engine) {
   const bool gpu = mlx_device_kind(engine->device) == MLX_DEVICE_CUDA;
-  const mlx_scheduler_parts_t parts = {.stepper = engine->stepper,
+  const mlx_scheduler_parts_t parts = {.stepper = engine->ranks ? engine->ranks : engine->stepper,
                                        .pool = engine->pool,
                                        .language = {.tokenizer = engine->tokenizer,
                                                     .eos = engine->manifest.eos,
@@ -486,7 +488,7 @@ static mlx_status_t open_into(mlx_engine_t *engine, const mlx_model_parts_t *par
   MLX_TRY(load_program(engine, parts, options));
   MLX_TRY(check_functions(engine, parts->name));
   MLX_TRY(make_pool(engine, parts->name));
-  return create_scheduler(engine);
+  return mlx_engine_create_scheduler(engine);
 }
 
 // Takes ownership of |bundle|, also on failure. It may be NULL.
@@ -522,6 +524,8 @@ mlx_status_t mlx_engine_open(const mlx_model_parts_t *parts, const mlx_engine_op
 void mlx_engine_close(mlx_engine_t *engine) {
   if (!engine) return;
   mlx_scheduler_delete(engine->scheduler);
+  mlx_ranks_free(engine->ranks);
+  for (int i = 1; i < MLX_MOST_RANK_ENGINES; ++i) mlx_engine_close(engine->others[i]);
   mlx_engine_stepper_free(engine->stepper);
   mlx_program_free(engine->program);
   mlx_device_close(engine->device);
@@ -623,6 +627,7 @@ mlx_engine_info_t mlx_engine_info(const mlx_engine_t *engine) {
       .device_reason = engine->device_reason,
       .is_unsigned = engine->is_unsigned,
       .gpu = engine->gpu_name,
+      .gpu_number = engine->gpu,
       .threads = mlx_device_threads(engine->device),
       .architecture = m->architecture,
       .source = m->source,
@@ -667,11 +672,11 @@ const char *mlx_engine_embedding_prompt_name(const mlx_engine_t *engine, size_t 
   return index < e->prompt_count ? e->prompts[index].name : NULL;
 }
 
-mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size, uint64_t *out_memory) {
+mlx_status_t mlx_engine_gpu_target(int number, char *out_target, size_t size, uint64_t *out_memory) {
   mlx_gpu_info_t gpu;
   mlx_variant_t variant = {0};  // code for this GPU without linked kernels
   *out_memory = 0;
-  MLX_TRY(mlx_gpu_query(&gpu));
+  MLX_TRY(mlx_gpu_query(number, &gpu));
   if (!mlx_gpu_kind_find(gpu.sm)) {
     return mlx_status_hint(
         mlx_error(MLX_UNAVAILABLE, "no usable NVIDIA GPU: sm_%d (%s) is not supported", gpu.sm, gpu.name),
@@ -684,10 +689,12 @@ mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size, uint64_t *out_
   return NULL;
 }
 
-mlx_status_t mlx_engine_gpu_text(char *out_text, size_t size) {
+mlx_status_t mlx_engine_gpu_text(int number, char *out_text, size_t size, int *out_count) {
   mlx_gpu_info_t gpu;
   out_text[0] = 0;
-  MLX_TRY(mlx_gpu_query(&gpu));
+  *out_count = 0;
+  MLX_TRY(mlx_gpu_query(number, &gpu));
+  *out_count = gpu.count;
   snprintf(out_text, size, "%s, sm_%d, %.1f GiB, driver for CUDA %d.%d", gpu.name, gpu.sm,
            (double)gpu.memory / (1 << 30), gpu.driver / 1000, gpu.driver % 1000 / 10);
   return NULL;

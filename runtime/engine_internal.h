@@ -8,6 +8,7 @@
 #include "runtime/engine_stepper.h"
 #include "runtime/mlxcel.h"
 #include "runtime/pool.h"
+#include "runtime/ranks.h"
 #include "runtime/sizing.h"
 #include "shim/shim.h"
 #include "tokenizer/tokenizer.h"
@@ -31,13 +32,21 @@ struct mlx_engine {
   mlx_device_t *device;
   mlx_device_program_t *program;
   char device_reason[256], gpu_name[128];
+  int gpu;  // its number
   mlx_sizing_t sizing;
   mlx_stepper_t *stepper;
-  mlx_pool_t *pool;            // the pages and slots of |stepper|
-  mlx_scheduler_t *scheduler;  // of all sessions and requests
+  mlx_stepper_t *ranks;  // of this engine and the others; NULL: the model is not divided
+  struct mlx_engine *others[MLX_MOST_RANK_ENGINES];  // owned: the other ranks, from 1 on
+  mlx_pool_t *pool;                                  // the pages and slots of |stepper|
+  mlx_scheduler_t *scheduler;                        // of all sessions and requests
   // For grammars; NULL until first used. [1] is for the first token of a text, [0] for all later tokens.
   struct mlx_vocabulary *vocabularies[2];
 };
+
+// ---- engine.c
+
+// Creates the scheduler on the engine's stepper, or on that of all ranks.
+mlx_status_t mlx_engine_create_scheduler(mlx_engine_t *engine) MLX_MUST_USE;
 
 // ---- embed_texts.c
 

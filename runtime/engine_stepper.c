@@ -6,6 +6,7 @@
 
 #include "base/fault.h"
 #include "base/memory.h"
+#include "kernels/cpu/layout.h"
 #include "runtime/batch.h"
 
 enum { HISTORY, KV, LOGITS, HIDDEN, ARGUMENTS };  // arguments between |batch| and |results|
@@ -20,6 +21,8 @@ struct mlx_ticket {
   mlx_buffer_t *results;  // i32 [rows][MLX_RESULT_WORDS]
   bool has_routes;        // |results| has room for the routes of a step behind max_rows rows
   size_t routed;          // tokens whose routes the step reports; 0: it reports none
+  // Of ranks: word offset of the exchange in |results|, and its words; 0: the model is not divided.
+  size_t exchange_at, exchange_words;
 };
 
 typedef struct engine_stepper {
@@ -149,6 +152,68 @@ void mlx_engine_stepper_free(mlx_stepper_t *stepper) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
+// Ranks
+
+// The results of all ranks, one after the other, then the exchange.
+static mlx_status_t connect_tickets(mlx_stepper_t *const *steppers, size_t count, int nth) {
+  const engine_stepper_t *first = cast(steppers[0]);
+  const size_t rows = first->max_rows,
+               words = (size_t)mlx_exchange_words((int64_t)count, first->variant->hidden),
+               behind = (words + MLX_RESULT_WORDS - 1) / MLX_RESULT_WORDS;
+  if (rows * count + behind > INT32_MAX / MLX_RESULT_WORDS)
+    return mlx_error(MLX_UNSUPPORTED, "the exchange of %zu ranks has %zu words", count, words);
+  for (size_t rank = 0; rank < count; ++rank) {
+    engine_stepper_t *s = cast(steppers[rank]);
+    mlx_ticket_t *ticket = &s->tickets[nth];
+    const size_t left = (count - rank) * rows;
+    const mlx_shape_t shape = {
+        .element = MLX_ELEMENT_I32, .rank = 2, .dims = {(int64_t)(left + behind), MLX_RESULT_WORDS}};
+    mlx_buffer_free(ticket->results);
+    ticket->results = NULL;
+    if (rank)
+      MLX_TRY(mlx_buffer_share_part(s->device, first->tickets[nth].results,
+                                    rank * rows * MLX_RESULT_WORDS * sizeof(int32_t), shape,
+                                    &ticket->results));
+    else
+      MLX_TRY(mlx_buffer_share(s->device, shape, &ticket->results));
+    ticket->exchange_at = left * MLX_RESULT_WORDS;
+    ticket->exchange_words = words;
+  }
+  return NULL;
+}
+
+mlx_status_t mlx_engine_steppers_connect(mlx_stepper_t *const *steppers, size_t count) {
+  for (size_t rank = 0; rank < count; ++rank) {
+    const engine_stepper_t *s = cast(steppers[rank]), *first = cast(steppers[0]);
+    if (s->max_rows != first->max_rows || s->base.pool_pages != first->base.pool_pages ||
+        s->base.slots != first->base.slots || s->base.slot_pages != first->base.slot_pages ||
+        s->base.max_tokens != MLX_STEP_TOKENS || s->variant->hidden != first->variant->hidden)
+      return mlx_error(MLX_INTERNAL, "rank %zu has other sizes than rank 0", rank);
+  }
+  for (int i = 0; i < MLX_STEPPER_DEPTH; ++i) MLX_TRY(connect_tickets(steppers, count, i));
+  return NULL;
+}
+
+static int32_t *exchange_of(const mlx_ticket_t *ticket) {
+  return (int32_t *)mlx_buffer_host(ticket->results) + ticket->exchange_at;
+}
+
+void mlx_engine_stepper_stop_ranks(mlx_stepper_t *stepper, const mlx_ticket_t *ticket) {
+  (void)stepper;
+  __atomic_store_n(exchange_of(ticket), 1, __ATOMIC_RELAXED);
+}
+
+bool mlx_engine_stepper_restart_ranks(mlx_stepper_t *stepper, const mlx_ticket_t *ticket) {
+  const engine_stepper_t *s = cast(stepper);
+  int32_t *exchange = exchange_of(ticket);
+  if (!__atomic_load_n(exchange, __ATOMIC_RELAXED)) return false;
+  memset(exchange, 0,
+         (size_t)mlx_exchange_parts((int64_t)(ticket->exchange_at / MLX_RESULT_WORDS / s->max_rows)) *
+             sizeof *exchange);
+  return true;
+}
+
+// ----------------------------------------------------------------------------------------------------------
 // Submitting
 
 // The smallest function that takes |tokens|, of which |wanted| are wanted; NULL: none does. A function takes
@@ -266,7 +331,8 @@ static mlx_status_t call(engine_stepper_t *s, const char *function, mlx_step_siz
       .window_table = s->window_table,
       .states = s->base.states,
       .state_table = s->state_table,
-      .routes_at = ticket->routed ? (int64_t)s->max_rows * MLX_RESULT_WORDS : 0};
+      .routes_at = ticket->routed ? (int64_t)s->max_rows * MLX_RESULT_WORDS : 0,
+      .exchange_at = (int64_t)ticket->exchange_at};
   int32_t *rows = mlx_buffer_host(ticket->results);
   for (size_t i = 0; i < ticket->rows; ++i) {  // in case the module refuses its arguments
     rows[i * MLX_RESULT_WORDS + MLX_RESULT_TOKEN] = -1;

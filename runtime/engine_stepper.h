@@ -22,6 +22,13 @@ mlx_status_t mlx_engine_stepper_create(const mlx_stepper_options_t *options,
                                        mlx_stepper_t **out_stepper) MLX_MUST_USE;
 // Waits for open tickets and releases them. NULL is fine.
 void mlx_engine_stepper_free(mlx_stepper_t *stepper);
+// The steppers of the ranks of a model, which have equal sizes: gives their tickets results in one memory,
+// and behind them the exchange of parts of sums (kernels/step.h). The first one owns it: free it last.
+mlx_status_t mlx_engine_steppers_connect(mlx_stepper_t *const *steppers, size_t count) MLX_MUST_USE;
+// Of a ticket of the first one: lets calls that wait for other ranks go on. Their results are wrong.
+void mlx_engine_stepper_stop_ranks(mlx_stepper_t *stepper, const mlx_ticket_t *ticket);
+// After all calls of the tickets are done: whether ranks stopped waiting. Then the exchange starts anew.
+bool mlx_engine_stepper_restart_ranks(mlx_stepper_t *stepper, const mlx_ticket_t *ticket);
 // Bytes of the arguments but the KV pool; SIZE_MAX on overflow.
 size_t mlx_engine_stepper_bytes(const mlx_stepper_options_t *options);
 

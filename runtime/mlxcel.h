@@ -87,6 +87,13 @@ typedef struct mlx_engine_options {
   mlx_device_choice_t device;  // AUTO: a GPU if there is one and the model has code for it, else the CPU
   const char *reason;  // why the caller chose this device, for mlx_engine_info; NULL: the engine explains
   int threads;         // CPU worker threads, at most one for each CPU that this process may use; 0: that many
+  int gpu;             // the GPU, from 0, in the driver's order; without one of this number, opening fails
+  // Engines that share the free memory of the GPU: this one and those that are opened on it later; 0: 1. Its
+  // weights and its KV cache get their part.
+  int memory_shares;
+  // Divide a source model over so many engines on the CPU, 2, 4 or 8, which compute each step together and
+  // divide its threads: the first stage of tensor parallelism (docs/internals/tensor-parallel.md). 0: one.
+  int ranks;
   // CPU level to run in a portable bundle, or to compile a source model for ("x86-64-v3"). NULL: the highest
   // that runs here.
   const char *cpu_level;
@@ -132,6 +139,7 @@ void mlx_engine_close(mlx_engine_t *engine);
 typedef struct mlx_engine_info {
   const char *device;         // "cpu" or "cuda"
   const char *gpu;            // the GPU's name; "" on the CPU
+  int gpu_number;             // the GPU, from 0
   const char *device_reason;  // why this device, if it was chosen by AUTO; else ""
   bool is_unsigned;           // an unsigned bundle from another machine, opened because of allow_unsigned
   int threads;                // CPU worker threads

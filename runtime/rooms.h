@@ -46,6 +46,12 @@ typedef struct mlx_model_parts {
 // Opens an engine from parts. Release with mlx_engine_close.
 mlx_status_t mlx_engine_open(const mlx_model_parts_t *parts, const mlx_engine_options_t *options,
                              mlx_engine_t **out_engine) MLX_MUST_USE;
+// Opens the ranks of a model, 2 to 8 parts that were compiled for them (mlx_compile_options_t.rank), as one
+// engine on the CPU. The first one has the tokenizer. Takes what mlx_engine_open takes. Release with
+// mlx_engine_close.
+mlx_status_t mlx_engine_open_ranks(const mlx_model_parts_t *parts, size_t count,
+                                   const mlx_engine_options_t *options,
+                                   mlx_engine_t **out_engine) MLX_MUST_USE;
 // Reads a token and generates two, so that code and weights are in memory before the first request. Before
 // there are requests or sessions; leaves no pages in use or published.
 mlx_status_t mlx_engine_warm(mlx_engine_t *engine) MLX_MUST_USE;
@@ -66,12 +72,12 @@ mlx_status_t mlx_engine_check_reranker(const mlx_engine_t *engine) MLX_MUST_USE;
 // ----------------------------------------------------------------------------------------------------------
 // Information about this machine, without an engine
 
-// The compiler target of this machine's GPU ("cuda:sm_90") and its memory in bytes. Fails with
-// MLX_UNAVAILABLE, and the reason, if there is no usable GPU.
-mlx_status_t mlx_engine_gpu_target(char *out_target, size_t size, uint64_t *out_memory) MLX_MUST_USE;
-// One line about the GPU: "NVIDIA H200, sm_90, 139.8 GiB, driver for CUDA 13.0". Fails with MLX_UNAVAILABLE,
-// and the reason, if there is none.
-mlx_status_t mlx_engine_gpu_text(char *out_text, size_t size) MLX_MUST_USE;
+// The compiler target of the GPU |gpu| ("cuda:sm_90") and its memory in bytes. Fails with MLX_UNAVAILABLE,
+// and the reason, if there is no usable GPU; with MLX_USAGE if there is none of this number.
+mlx_status_t mlx_engine_gpu_target(int gpu, char *out_target, size_t size, uint64_t *out_memory) MLX_MUST_USE;
+// One line about the GPU |gpu|: "NVIDIA H200, sm_90, 139.8 GiB, driver for CUDA 13.0". *|out_count| is the
+// number of GPUs. Fails as mlx_engine_gpu_target.
+mlx_status_t mlx_engine_gpu_text(int gpu, char *out_text, size_t size, int *out_count) MLX_MUST_USE;
 // Ranks code for |target| on this machine: 0 if it does not run here or the target is unknown, else higher is
 // better. Any GPU ranks above any CPU, a newer GPU or CPU level above an older one, and code compiled for
 // exactly this CPU above any CPU level. For the target cpu:host, |cpu| identifies the CPU it was compiled on

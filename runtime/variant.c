@@ -216,7 +216,7 @@ size_t mlx_engine_rank_target(const char *target, const char *cpu) {
     const size_t rank = cpu_rank(&engine, &variant);
     return rank < GPU_RANK ? rank : GPU_RANK - 1;
   }
-  mlx_status_t status = mlx_gpu_query(&gpu);
+  mlx_status_t status = mlx_gpu_query(0, &gpu);
   if (!status) status = mlx_variant_check_gpu(target, &variant, &gpu);
   const size_t rank = status ? 0 : GPU_RANK + (size_t)variant_sm(&variant);
   mlx_status_free(status);

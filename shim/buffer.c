@@ -156,6 +156,20 @@ mlx_status_t mlx_buffer_share(mlx_device_t *device, mlx_shape_t shape, mlx_buffe
   return import(device, memory, size, shape, out_buffer);
 }
 
+mlx_status_t mlx_buffer_share_part(mlx_device_t *device, const mlx_buffer_t *of, size_t offset,
+                                   mlx_shape_t shape, mlx_buffer_t **out_buffer) {
+  size_t size;
+  mlx_memory_t *memory;
+  *out_buffer = NULL;
+  MLX_TRY(shape_bytes(shape, &size));
+  if (device->kind != MLX_DEVICE_CPU || of->device->kind != MLX_DEVICE_CPU || offset % 64 ||
+      !mlx_range_ok(offset, size, of->memory->size))
+    return mlx_error(MLX_INTERNAL, "cannot share %zu bytes at %zu of a buffer of %zu", size, offset,
+                     of->memory->size);
+  MLX_TRY(mlx_memory_borrow(device, of->memory->host + offset, size, &memory));
+  return import(device, memory, size, shape, out_buffer);
+}
+
 bool mlx_buffer_discard(mlx_buffer_t *buffer) {
   if (buffer->device->kind != MLX_DEVICE_CPU) return false;
   mlx_memory_discard(buffer->memory);

@@ -110,11 +110,11 @@ mlx_status_t mlx_cuda_load(mlx_cuda_calls_t *out_calls, void **out_library) {
 // ----------------------------------------------------------------------------------------------------------
 // The GPU
 
-mlx_status_t mlx_cuda_open(mlx_cuda_t *out_cuda) {
-  *out_cuda = (mlx_cuda_t){0};
+mlx_status_t mlx_cuda_open(int gpu, mlx_cuda_t *out_cuda) {
+  *out_cuda = (mlx_cuda_t){.gpu = gpu};
   MLX_TRY(mlx_cuda_load(&out_cuda->calls, &out_cuda->library));
   mlx_status_t status =
-      mlx_cuda_status(out_cuda, out_cuda->calls.context_retain(&out_cuda->context, 0), "opening the GPU");
+      mlx_cuda_status(out_cuda, out_cuda->calls.context_retain(&out_cuda->context, gpu), "opening the GPU");
   if (!status) {
     mlx_cuda_enter(out_cuda);
     status = mlx_cuda_status(out_cuda, out_cuda->calls.stream_create(&out_cuda->stream, STREAM_NON_BLOCKING),
@@ -126,7 +126,7 @@ mlx_status_t mlx_cuda_open(mlx_cuda_t *out_cuda) {
 
 void mlx_cuda_close(mlx_cuda_t *cuda) {
   if (cuda->stream) cuda->calls.stream_destroy(cuda->stream);
-  if (cuda->context) cuda->calls.context_release(0);
+  if (cuda->context) cuda->calls.context_release(cuda->gpu);
   if (cuda->library) mlx_library_close(cuda->library);
   *cuda = (mlx_cuda_t){0};
 }

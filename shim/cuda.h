@@ -54,13 +54,14 @@ typedef struct mlx_cuda_calls {
 // that fails. Release the library with mlx_library_close.
 mlx_status_t mlx_cuda_load(mlx_cuda_calls_t *out_calls, void **out_library) MLX_MUST_USE;
 
-// The first GPU: its primary context, which IREE uses too, and our own stream.
+// A GPU: its primary context, which IREE uses too, and our own stream.
 typedef struct mlx_cuda {
   mlx_cuda_calls_t calls;
   void *library, *context, *stream;
+  int gpu;  // from 0, in the driver's order
 } mlx_cuda_t;
 // Release with mlx_cuda_close, which accepts a zeroed mlx_cuda_t.
-mlx_status_t mlx_cuda_open(mlx_cuda_t *out_cuda) MLX_MUST_USE;
+mlx_status_t mlx_cuda_open(int gpu, mlx_cuda_t *out_cuda) MLX_MUST_USE;
 void mlx_cuda_close(mlx_cuda_t *cuda);
 
 // Makes the context current on the calling thread, which memory calls require. If this fails, those calls

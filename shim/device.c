@@ -116,10 +116,11 @@ static iree_status_t enumerate_cuda(void *self, iree_host_size_t *out_count,
 
 static iree_status_t create_cuda(void *self, iree_string_view_t name, iree_allocator_t allocator,
                                  iree_hal_driver_t **out_driver) {
-  (void)self;
+  const mlx_device_t *device = self;
   if (!iree_string_view_equal(name, IREE_SV("cuda"))) return iree_make_status(IREE_STATUS_UNAVAILABLE);
   iree_hal_cuda_driver_options_t options;
   iree_hal_cuda_driver_options_initialize(&options);
+  options.default_device_index = device->cuda.gpu;
   iree_hal_cuda_device_params_t params;
   iree_hal_cuda_device_params_initialize(&params);
   // IREE's default is graph mode, which instantiates a graph again on every call; streams were faster in
@@ -163,7 +164,7 @@ static iree_status_t create_device(mlx_device_t *device, iree_string_view_t driv
   return status;
 }
 
-mlx_status_t mlx_device_open(mlx_device_kind_t kind, int threads, mlx_device_t **out_device) {
+static mlx_status_t open_device(mlx_device_kind_t kind, int threads, int gpu, mlx_device_t **out_device) {
   *out_device = NULL;
   mlx_device_t *device;
   MLX_TRY(mlx_alloc(1, sizeof *device, &device));
@@ -173,8 +174,8 @@ mlx_status_t mlx_device_open(mlx_device_kind_t kind, int threads, mlx_device_t *
   pthread_mutex_init(&device->lock, NULL);
   iree_hal_driver_factory_t factories[2];  // must live until the device is created
   // One thread more than workers: IREE also starts a thread that waits for events.
-  mlx_status_t status =
-      kind == MLX_DEVICE_CUDA ? mlx_cuda_open(&device->cuda) : mlx_threads_check(threads + 1, WORKER_STACK);
+  mlx_status_t status = kind == MLX_DEVICE_CUDA ? mlx_cuda_open(gpu, &device->cuda)
+                                                : mlx_threads_check(threads + 1, WORKER_STACK);
   if (!status) status = register_drivers(device, factories);
   if (!status) {
     status = mlx_status_from_iree(
@@ -188,6 +189,14 @@ mlx_status_t mlx_device_open(mlx_device_kind_t kind, int threads, mlx_device_t *
   }
   *out_device = device;
   return NULL;
+}
+
+mlx_status_t mlx_device_open(mlx_device_kind_t kind, int threads, mlx_device_t **out_device) {
+  return open_device(kind, threads, 0, out_device);
+}
+
+mlx_status_t mlx_device_open_gpu(int gpu, mlx_device_t **out_device) {
+  return open_device(MLX_DEVICE_CUDA, 0, gpu, out_device);
 }
 
 void mlx_device_close(mlx_device_t *device) {

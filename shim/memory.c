@@ -32,11 +32,15 @@ typedef struct access {  // CUmemAccessDesc
   int flags;
 } access_t;
 
-static const allocation_t allocation = {.type = ALLOCATION_PINNED, .location = {.type = LOCATION_DEVICE}};
-static const access_t access_all = {.location = {.type = LOCATION_DEVICE}, .flags = ACCESS_READ_WRITE};
+static allocation_t allocation_on(const mlx_cuda_t *cuda) {
+  return (allocation_t){.type = ALLOCATION_PINNED, .location = {LOCATION_DEVICE, cuda->gpu}};
+}
 
 // Maps |size| bytes of new memory at |target|. The mapping keeps the memory alive.
-static int map_step(const mlx_cuda_calls_t *calls, mlx_cuda_pointer_t target, size_t size) {
+static int map_step(const mlx_cuda_t *cuda, mlx_cuda_pointer_t target, size_t size) {
+  const mlx_cuda_calls_t *calls = &cuda->calls;
+  const allocation_t allocation = allocation_on(cuda);
+  const access_t access_all = {.location = allocation.location, .flags = ACCESS_READ_WRITE};
   unsigned long long handle;
   int code = calls->memory_create(&handle, size, &allocation, 0);
   if (code) return code;
@@ -57,6 +61,7 @@ static mlx_status_t clear(const mlx_memory_t *memory, size_t from, size_t size) 
 // A driver without virtual memory gets one allocation of the whole size.
 static mlx_status_t reserve_gpu(mlx_memory_t *memory) {
   const mlx_cuda_t *cuda = &memory->device->cuda;
+  const allocation_t allocation = allocation_on(cuda);
   size_t granularity = 0, size;
   mlx_device_enter(memory->device);
   int code = cuda->calls.memory_granularity(&granularity, &allocation, GRANULARITY_RECOMMENDED);
@@ -77,8 +82,8 @@ static mlx_status_t reserve_gpu(mlx_memory_t *memory) {
 
 static mlx_status_t commit_step(const mlx_memory_t *memory, size_t from) {
   const mlx_cuda_t *cuda = &memory->device->cuda;
-  MLX_TRY(mlx_cuda_status(cuda, map_step(&cuda->calls, memory->pointer + from, memory->step),
-                          "allocating GPU memory"));
+  MLX_TRY(
+      mlx_cuda_status(cuda, map_step(cuda, memory->pointer + from, memory->step), "allocating GPU memory"));
   return clear(memory, from, memory->step);
 }
 
@@ -161,6 +166,14 @@ mlx_status_t mlx_memory_share(mlx_device_t *device, size_t size, mlx_memory_t **
   return finish(status, out_memory);
 }
 
+mlx_status_t mlx_memory_borrow(mlx_device_t *device, void *host, size_t size, mlx_memory_t **out_memory) {
+  MLX_TRY(create(device, size, out_memory));
+  (*out_memory)->host = host;
+  (*out_memory)->is_borrowed = true;
+  (*out_memory)->committed = size;
+  return NULL;
+}
+
 mlx_status_t mlx_memory_commit(mlx_memory_t *memory, size_t bytes) {
   if (bytes <= memory->committed) return NULL;
   if (bytes > memory->size)
@@ -186,6 +199,10 @@ void mlx_memory_discard(mlx_memory_t *memory) { mlx_pages_discard(memory->host, 
 
 void mlx_memory_free(mlx_memory_t *memory) {
   if (!memory) return;
+  if (memory->is_borrowed) {
+    mlx_free(memory);
+    return;
+  }
   if (memory->device->kind == MLX_DEVICE_CPU) {
     mlx_pages_release(memory->host, memory->size);
   } else {

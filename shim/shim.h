@@ -25,9 +25,11 @@ typedef struct mlx_buffer mlx_buffer_t;
 
 typedef enum mlx_device_kind { MLX_DEVICE_CPU, MLX_DEVICE_CUDA } mlx_device_kind_t;
 
-// Opens a device. |threads| is the number of CPU workers, at least 1; ignored for CUDA.
+// Opens a device: the CPU, or GPU 0. |threads| is the number of CPU workers, at least 1; ignored for CUDA.
 // Release with mlx_device_close.
 mlx_status_t mlx_device_open(mlx_device_kind_t kind, int threads, mlx_device_t **out_device) MLX_MUST_USE;
+// Opens the GPU |gpu|, which mlx_gpu_query accepts. Release with mlx_device_close.
+mlx_status_t mlx_device_open_gpu(int gpu, mlx_device_t **out_device) MLX_MUST_USE;
 void mlx_device_close(mlx_device_t *device);
 mlx_device_kind_t mlx_device_kind(const mlx_device_t *device);
 int mlx_device_threads(const mlx_device_t *device);  // 0 for a GPU
@@ -39,9 +41,11 @@ typedef struct mlx_gpu_info {
   int sm;         // compute capability: 90 is Hopper
   int driver;     // CUDA version of the driver: 13000 is 13.0
   size_t memory;  // bytes
+  int count;      // GPUs that the driver reports
 } mlx_gpu_info_t;
-// The first GPU. MLX_UNAVAILABLE, with the reason, if there is no usable GPU.
-mlx_status_t mlx_gpu_query(mlx_gpu_info_t *out_info) MLX_MUST_USE;
+// The GPU |gpu|, from 0, in the driver's order. MLX_UNAVAILABLE, with the reason, if there is no usable GPU;
+// MLX_USAGE, with the GPUs that there are, if |gpu| is none of them.
+mlx_status_t mlx_gpu_query(int gpu, mlx_gpu_info_t *out_info) MLX_MUST_USE;
 
 // Load progress in bytes, from 0 to |total|; called on the thread that loads.
 typedef void (*mlx_load_fn_t)(void *user, uint64_t done, uint64_t total);
@@ -121,6 +125,10 @@ bool mlx_buffer_discard(mlx_buffer_t *buffer);
 // A tensor that host and device both access directly: page-locked memory for a GPU. Zeroed.
 mlx_status_t mlx_buffer_share(mlx_device_t *device, mlx_shape_t shape,
                               mlx_buffer_t **out_buffer) MLX_MUST_USE;
+// CPU only: a tensor on |device| in the memory of the shared buffer |of|, which may be of another CPU device,
+// from byte |offset| on, a multiple of 64. Free it before |of|.
+mlx_status_t mlx_buffer_share_part(mlx_device_t *device, const mlx_buffer_t *of, size_t offset,
+                                   mlx_shape_t shape, mlx_buffer_t **out_buffer) MLX_MUST_USE;
 // The address of a shared buffer. The host may access it while no call uses the buffer.
 void *mlx_buffer_host(const mlx_buffer_t *buffer);
 void mlx_buffer_free(mlx_buffer_t *buffer);          // NULL is fine

@@ -25,6 +25,7 @@ struct mlx_device {
 typedef struct mlx_memory {
   mlx_device_t *device;  // borrowed
   uint8_t *host;         // of a CPU, or page-locked; NULL: only the GPU accesses it
+  bool is_borrowed;      // |host| belongs to another memory
   mlx_cuda_pointer_t pointer;
   size_t size;       // reserved bytes
   size_t committed;  // of them, the first ones
@@ -35,6 +36,9 @@ typedef struct mlx_memory {
 // All memory is aligned to 64 bytes. |size| is at least 1. Release with mlx_memory_free.
 mlx_status_t mlx_memory_reserve(mlx_device_t *device, size_t size, mlx_memory_t **out_memory) MLX_MUST_USE;
 mlx_status_t mlx_memory_share(mlx_device_t *device, size_t size, mlx_memory_t **out_memory) MLX_MUST_USE;
+// CPU: memory of another one.
+mlx_status_t mlx_memory_borrow(mlx_device_t *device, void *host, size_t size,
+                               mlx_memory_t **out_memory) MLX_MUST_USE;
 mlx_status_t mlx_memory_commit(mlx_memory_t *memory, size_t bytes) MLX_MUST_USE;
 // Commits the bytes from |from| on. Once, before the rest.
 mlx_status_t mlx_memory_commit_from(mlx_memory_t *memory, size_t from) MLX_MUST_USE;

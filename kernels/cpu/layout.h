@@ -139,6 +139,7 @@ typedef enum mlx_instruction_kind {
                    // the |width| routes of a token (step.h)
   MLX_RUN_EXPERT_SUM,  // out = weighted sum of the expert outputs a
   MLX_RUN_POOL,        // out = row |row| of the pool of the rows a of a text; op: MLX_POOL_OF_*
+  MLX_RUN_SUM_RANKS,   // out = a plus the same value of the other ranks; |heads|: ranks; |kv_heads|: own rank
   MLX_RUN_HIDDEN,      // copies a to the argument |hidden|
   MLX_RUN_SAMPLE,      // samples a token, and fills a row of |results|
   // Many items.
@@ -262,6 +263,17 @@ static inline int64_t mlx_distances(int64_t capacity) { return 2 * capacity + 32
 // Words of the scratch memory of sample_row.h.
 static inline int64_t mlx_sampling_words(int64_t vocab) {
   return mlx_round_up(MLX_CPU_SAMPLING_WORDS + 2 * vocab, 16);
+}
+
+// The exchange of ranks (ranks.c), in 32-bit words: a word that ends all waiting, a counter for each rank and
+// row, and two parts of each rank and row: while a rank reads one, the others may store the next.
+#define MLX_EXCHANGE_COUNTERS 16  // word offset of the counters
+#define MLX_MOST_EXCHANGED 8      // ranks
+static inline int64_t mlx_exchange_parts(int64_t ranks) {
+  return MLX_EXCHANGE_COUNTERS + ranks * MLX_CPU_STEP_TOKENS;
+}
+static inline int64_t mlx_exchange_words(int64_t ranks, int64_t width) {
+  return mlx_exchange_parts(ranks) + 2 * ranks * MLX_CPU_STEP_TOKENS * width;
 }
 
 // Words of the arrays of a mixture of experts (experts.h).

@@ -73,6 +73,7 @@ static void run_row(const call_t *c, const mlx_instruction_t *i, int row) {
     case MLX_RUN_ROUTE: mlx_run_route(c, i, row); break;
     case MLX_RUN_POOL: mlx_run_pool(c, i, row); break;
     case MLX_RUN_HIDDEN: mlx_run_hidden(c, i, row); break;
+    case MLX_RUN_SUM_RANKS: mlx_run_sum_ranks(c, i, row); break;
     default: mlx_run_expert_sum(c, i, row); break;
   }
 }

@@ -18,6 +18,7 @@ void mlx_run_hidden(const call_t *c, const mlx_instruction_t *i, int row);      
 void mlx_run_pool(const call_t *c, const mlx_instruction_t *i, int row);        // pool.c
 void mlx_run_rope_table(const call_t *c, const mlx_instruction_t *i, int row);  // rope.c
 void mlx_run_rope(const call_t *c, const mlx_instruction_t *i, int row);        // rope.c
+void mlx_run_sum_ranks(const call_t *c, const mlx_instruction_t *i, int row);   // ranks.c
 void mlx_run_append(const call_t *c, const mlx_instruction_t *i, int row);      // kv_append.c
 
 #endif  // MLXCEL_KERNELS_CPU_ROWS_H_

@@ -34,9 +34,10 @@ typedef struct embed {
 // ----------------------------------------------------------------------------------------------------------
 // Parse
 
-static void find_loaded(void *user, mlx_served_model_t *model, mlx_serving_t *serving) {
+static void find_loaded(void *user, mlx_served_model_t *model, mlx_servings_t *servings) {
   const char **name = user;
-  if (!*name && mlx_engine_info(mlx_serving_engine(serving)).is_encoder) *name = mlx_served_model_name(model);
+  const mlx_engine_t *engine = mlx_serving_engine(mlx_servings_at(servings, 0));
+  if (!*name && mlx_engine_info(engine).is_encoder) *name = mlx_served_model_name(model);
 }
 
 bool mlx_embed_is_sentence_folder(const mlx_served_model_t *model) {

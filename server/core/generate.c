@@ -48,16 +48,18 @@ typedef struct generate {
 
 // A step may give several tokens of a sequence: they came |seconds| / |count| after each other.
 static void observe_tokens(const generate_t *g) {
+  mlx_vllm_metrics_t *vllm = g->job->service->vllm;
+  const size_t engine = mlx_serving_index(g->tasks[0].serving);
   const double now = mlx_seconds();
   for (size_t i = 0; i < g->count; ++i) {
     token_clock_t *clock = &g->clocks[i];
     const size_t count = clock->count - clock->counted;
     if (!count) continue;
     if (clock->counted)
-      mlx_vllm_metrics_tokens(g->job->service->vllm, g->job->model, (int64_t)count,
+      mlx_vllm_metrics_tokens(vllm, g->job->model, engine, (int64_t)count,
                               (now - clock->time) / (double)count);
     else if (count > 1)
-      mlx_vllm_metrics_tokens(g->job->service->vllm, g->job->model, (int64_t)count - 1, 0);
+      mlx_vllm_metrics_tokens(vllm, g->job->model, engine, (int64_t)count - 1, 0);
     clock->counted = clock->count;
     clock->time = now;
   }
@@ -119,7 +121,7 @@ static void observe_request(const generate_t *g, const mlx_task_t *task, const m
                                       .prompt_tokens = (int64_t)task->count,
                                       .output_tokens = result ? (int64_t)result->count : 0,
                                       .reason = failed || !result ? MLX_FINISH_ERROR : result->finish_reason};
-  mlx_vllm_metrics_request(g->job->service->vllm, g->job->model, &request);
+  mlx_vllm_metrics_request(g->job->service->vllm, g->job->model, mlx_serving_index(task->serving), &request);
 }
 
 static void on_done(mlx_task_t *task, const mlx_generation_t *result, mlx_status_t status) {

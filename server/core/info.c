@@ -15,12 +15,14 @@
 #include "server/core/json_response.h"
 #include "server/core/llama_metrics.h"
 
-#define MAX_LOADED 64                // models in /metrics
+#define MAX_LOADED 128               // engines in /metrics
 #define OLLAMA_API_VERSION "0.12.0"  // of Ollama's API; clients refuse older ones
 
-// A loaded model. It has no pointer into the engine, because the model may be unloaded meanwhile.
+// An engine of a loaded model. It has no pointer into the engine: the model may be unloaded meanwhile.
 typedef struct loaded_model {
   const mlx_served_model_t *model;
+  size_t engine;        // its number among those of the model
+  bool works;           // requests are placed on it
   double seconds_left;  // mlx_models_seconds_left
   mlx_serving_stats_t stats;
   char device[16], architecture[64], dtype[32];
@@ -35,12 +37,13 @@ typedef struct loaded {
 } loaded_t;
 
 // Runs with the mutex of the models.
-static void add_loaded(void *user, mlx_served_model_t *model, mlx_serving_t *serving) {
-  loaded_t *all = user;
-  if (all->count == MAX_LOADED) return;
+static void add_engine(loaded_t *all, const mlx_served_model_t *model, const mlx_servings_t *servings,
+                       size_t index) {
+  mlx_serving_t *serving = mlx_servings_at(servings, index);
   const mlx_engine_info_t info = mlx_engine_info(mlx_serving_engine(serving));
   loaded_model_t *item = &all->items[all->count++];
   *item = (loaded_model_t){.model = model,
+                           .engine = index,
                            .seconds_left = mlx_models_seconds_left(all->models, model),
                            .stats = mlx_serving_stats(serving),
                            .context = info.context,
@@ -49,33 +52,34 @@ static void add_loaded(void *user, mlx_served_model_t *model, mlx_serving_t *ser
   snprintf(item->device, sizeof item->device, "%s", info.device);
   snprintf(item->architecture, sizeof item->architecture, "%s", info.architecture);
   snprintf(item->dtype, sizeof item->dtype, "%s", info.dtype);
+  item->works = mlx_servings_works(servings, &item->stats);
+}
+
+static void add_loaded(void *user, mlx_served_model_t *model, mlx_servings_t *servings) {
+  loaded_t *all = user;
+  for (size_t i = 0; i < mlx_servings_count(servings) && all->count < MAX_LOADED; ++i)
+    add_engine(all, model, servings, i);
 }
 
 // ----------------------------------------------------------------------------------------------------------
 // Health
 
 typedef struct health {
-  double limit;
   const char *status;
   char problem[512];  // "": none
 } health_t;
 
-static void check_model(void *user, mlx_served_model_t *model, mlx_serving_t *serving) {
+// A model works as long as one of its engines does.
+static void check_model(void *user, mlx_served_model_t *model, mlx_servings_t *servings) {
   health_t *health = user;
-  const mlx_serving_stats_t stats = mlx_serving_stats(serving);
-  if (stats.stalled > health->limit)
-    snprintf(health->problem, sizeof health->problem,
-             "%s has %lld requests, but completed no step for %.0f s", mlx_served_model_name(model),
-             (long long)stats.tasks, stats.stalled);
-  if (stats.is_failing)
-    snprintf(health->problem, sizeof health->problem, "the last %lld steps of %s failed: %s",
-             (long long)stats.failures, mlx_served_model_name(model), stats.reason);
+  if (health->problem[0]) return;
+  mlx_servings_problem(servings, mlx_served_model_name(model), health->problem, sizeof health->problem);
 }
 
 // Whether the process works: a replica that does not should be started again. It may still load its model, or
 // end.
 static health_t check_live(mlx_site_t *site) {
-  health_t health = {.limit = site->stall_seconds, .status = "ok"};
+  health_t health = {.status = "ok"};
   mlx_models_visit_loaded(site->service.models, check_model, &health);
   if (health.problem[0]) health.status = "error";
   return health;
@@ -212,13 +216,29 @@ static const family_t families[] = {
     {"mlxcel_preemptions_total", "counter", "Sequences that lost their pages to others.", preemptions},
 };
 
+static void put_sample(mlx_text_t *out, const char *name, const loaded_model_t *item, double value) {
+  mlx_text_printf(out, "%s{model_name=\"", name);
+  mlx_metric_put_label(out, mlx_served_model_name(item->model));
+  mlx_text_printf(out, "\",engine=\"%zu\"} %.17g\n", item->engine, value);
+}
+
 static void put_family(mlx_text_t *out, const family_t *family, const loaded_t *all) {
   mlx_metric_put_header(out, family->name, family->type, family->help);
+  for (size_t i = 0; i < all->count; ++i)
+    put_sample(out, family->name, &all->items[i], family->value(&all->items[i].stats));
+}
+
+// Returns the number of loaded models.
+static size_t put_engines(mlx_text_t *out, const loaded_t *all) {
+  static const char name[] = "mlxcel_engine_works";
+  size_t models = 0;
+  mlx_metric_put_header(out, name, "gauge",
+                        "1: requests are placed on the engine; 0: its last step failed, or it stalls.");
   for (size_t i = 0; i < all->count; ++i) {
-    mlx_text_printf(out, "%s{model_name=\"", family->name);
-    mlx_metric_put_label(out, mlx_served_model_name(all->items[i].model));
-    mlx_text_printf(out, "\"} %.17g\n", family->value(&all->items[i].stats));
+    put_sample(out, name, &all->items[i], all->items[i].works);
+    models += !all->items[i].engine;
   }
+  return models;
 }
 
 void mlx_info_metrics(mlx_site_t *site, mlx_exchange_t *exchange) {
@@ -229,7 +249,8 @@ void mlx_info_metrics(mlx_site_t *site, mlx_exchange_t *exchange) {
   mlx_models_visit_loaded(site->service.models, add_loaded, &all);
   mlx_models_counts(site->service.models, &loads, &unloads);
   for (size_t i = 0; i < sizeof families / sizeof *families; ++i) put_family(&out, &families[i], &all);
-  mlx_metrics_put(&out, "mlxcel_models_loaded", "gauge", "Loaded models.", (double)all.count);
+  const size_t models = put_engines(&out, &all);
+  mlx_metrics_put(&out, "mlxcel_models_loaded", "gauge", "Loaded models.", (double)models);
   mlx_metrics_put(&out, "mlxcel_model_loads_total", "counter", "Models that were loaded.", (double)loads);
   mlx_metrics_put(&out, "mlxcel_model_unloads_total", "counter", "Models that were unloaded.",
                   (double)unloads);
@@ -261,6 +282,8 @@ static void put_loaded(mlx_json_writer_t *json, const loaded_model_t *item) {
   const mlx_serving_stats_t *stats = &item->stats;
   mlx_json_begin_object(json, NULL, MLX_JSON_COMPACT);
   mlx_json_put_text(json, "model", mlx_served_model_name(item->model));
+  mlx_json_put_uint(json, "engine", item->engine);
+  mlx_json_put_bool(json, "works", item->works);
   mlx_json_put_text(json, "device", item->device);
   mlx_json_put_int(json, "context_length", item->context);
   mlx_json_put_int(json, "max_running_requests", item->sequences);
@@ -392,19 +415,26 @@ void mlx_info_tags(mlx_site_t *site, mlx_exchange_t *exchange) {
 void mlx_info_running(mlx_site_t *site, mlx_exchange_t *exchange) {
   loaded_t all = {.models = site->service.models};
   mlx_ollama_model_t models[MAX_LOADED];
+  size_t count = 0;
   mlx_text_t out = {0};
   mlx_models_visit_loaded(site->service.models, add_loaded, &all);
   for (size_t i = 0; i < all.count; ++i) {
     const loaded_model_t *item = &all.items[i];
-    models[i] = describe(item->model);
-    models[i].family = item->architecture;
-    models[i].quantization = item->dtype;
-    models[i].context = item->context;
-    models[i].size_vram = strcmp(item->device, "cuda") ? 0 : item->weight_bytes;
-    models[i].is_loaded = true;
-    models[i].expires = item->seconds_left < 0 ? 0 : (int64_t)time(NULL) + (int64_t)item->seconds_left;
+    const uint64_t on_gpu = strcmp(item->device, "cuda") ? 0 : item->weight_bytes;
+    if (item->engine) {
+      models[count - 1].size_vram += on_gpu;
+      continue;
+    }
+    mlx_ollama_model_t *model = &models[count++];
+    *model = describe(item->model);
+    model->family = item->architecture;
+    model->quantization = item->dtype;
+    model->context = item->context;
+    model->size_vram = on_gpu;
+    model->is_loaded = true;
+    model->expires = item->seconds_left < 0 ? 0 : (int64_t)time(NULL) + (int64_t)item->seconds_left;
   }
-  mlx_ollama_write_ps(models, all.count, &out);
+  mlx_ollama_write_ps(models, count, &out);
   mlx_respond_json(exchange, 200, &out);
 }
 
@@ -417,26 +447,30 @@ void mlx_info_version(mlx_site_t *site, mlx_exchange_t *exchange) {
 
 typedef struct slot_list {
   int64_t context;
-  mlx_slot_t *slots;  // owned; NULL: no model is loaded
-  size_t count;
+  mlx_slot_t *slots;   // owned; NULL: no model is loaded
+  size_t count, each;  // of all engines, one after the other, and of an engine
   mlx_status_t status;
 } slot_list_t;
 
 // Of the first loaded model.
-static void copy_slots(void *user, mlx_served_model_t *model, mlx_serving_t *serving) {
+static void copy_slots(void *user, mlx_served_model_t *model, mlx_servings_t *servings) {
   slot_list_t *list = user;
+  const size_t engines = mlx_servings_count(servings);
   (void)model;
   if (list->slots || list->status) return;
-  list->count = mlx_serving_slots(serving, NULL, 0);
-  list->context = mlx_engine_info(mlx_serving_engine(serving)).context;
+  list->each = mlx_serving_slots(mlx_servings_at(servings, 0), NULL, 0);
+  list->count = list->each * engines;
+  list->context = mlx_engine_info(mlx_serving_engine(mlx_servings_at(servings, 0))).context;
   list->status = mlx_alloc(list->count, sizeof *list->slots, &list->slots);
-  if (!list->status) mlx_serving_slots(serving, list->slots, list->count);
+  for (size_t i = 0; i < engines && !list->status; ++i)
+    mlx_serving_slots(mlx_servings_at(servings, i), list->slots + i * list->each, list->each);
 }
 
 static void put_slot(mlx_json_writer_t *json, const slot_list_t *list, size_t index) {
   const mlx_slot_t *slot = &list->slots[index];
   mlx_json_begin_object(json, NULL, MLX_JSON_ONE_LINE);
   mlx_json_put_uint(json, "id", index);
+  mlx_json_put_uint(json, "engine", index / list->each);
   mlx_json_put_int(json, "n_ctx", list->context);
   mlx_json_put_bool(json, "speculative", false);
   mlx_json_put_bool(json, "is_processing", slot->task > 0);

@@ -92,7 +92,8 @@ static void on_model(mlx_model_waiter_t *waiter, mlx_served_model_t *model, mlx_
     return;
   }
   job->model = model;
-  job->serving = mlx_served_model_serving(model);
+  job->servings = mlx_served_model_servings(model);
+  job->serving = mlx_servings_at(job->servings, 0);
   job->engine = mlx_serving_engine(job->serving);
   atomic_store(&job->model_name, mlx_served_model_name(model));
   if (uv_thread_equal(&self, &job->worker)) {  // the model was loaded already
@@ -162,7 +163,7 @@ mlx_status_t mlx_job_check_context(mlx_job_t *job, size_t count) {
 
 mlx_status_t mlx_job_submit(mlx_job_t *job, mlx_task_t *tasks, size_t count) {
   bool full;
-  mlx_status_t status = mlx_serving_submit(job->serving, tasks, count, &full);
+  mlx_status_t status = mlx_servings_submit(job->servings, tasks, count, &full);
   if (status || !full) return status;
   job->failure.kind = MLX_FAILURE_QUEUE;
   return mlx_status_hint(mlx_error(MLX_UNAVAILABLE, "too many requests are waiting"), "try again later");

@@ -84,10 +84,11 @@ struct mlx_job {
   void (*error)(const mlx_api_error_t *error, mlx_text_t *out);  // form of errors; set by route.c
   mlx_failure_t failure;      // a stage that fails may set its members, except the status
   mlx_served_model_t *model;  // of the run stage, and what it has:
-  mlx_serving_t *serving;
-  const mlx_engine_t *engine;
-  atomic_bool gone;   // the client has left
-  atomic_bool beats;  // |beat| may be called
+  mlx_servings_t *servings;
+  mlx_serving_t *serving;      // its first one; the tasks of the job may run on another
+  const mlx_engine_t *engine;  // that of |serving|
+  atomic_bool gone;            // the client has left
+  atomic_bool beats;           // |beat| may be called
   // Of job.c.
   atomic_int users;
   mlx_workers_item_t work;

@@ -96,15 +96,18 @@ bool mlx_local_wait(mlx_local_t *local, double seconds, mlx_local_response_t *ou
   return true;
 }
 
-static void add_stats(void *user, mlx_served_model_t *model, mlx_serving_t *serving) {
+static void add_stats(void *user, mlx_served_model_t *model, mlx_servings_t *servings) {
   mlx_local_stats_t *stats = user;
-  const mlx_scheduler_stats_t s = mlx_serving_stats(serving).scheduler;
   (void)model;
-  stats->sequences = mlx_engine_info(mlx_serving_engine(serving)).sequences;
-  stats->prompt_tokens = s.prompt_tokens;
-  stats->output_tokens = s.output_tokens;
-  stats->running = s.running;
-  stats->has_chat = mlx_serving_chat(serving) != NULL;
+  *stats = (mlx_local_stats_t){.has_chat = mlx_serving_chat(mlx_servings_at(servings, 0)) != NULL};
+  for (size_t i = 0; i < mlx_servings_count(servings); ++i) {
+    mlx_serving_t *serving = mlx_servings_at(servings, i);
+    const mlx_scheduler_stats_t s = mlx_serving_stats(serving).scheduler;
+    stats->sequences += mlx_engine_info(mlx_serving_engine(serving)).sequences;
+    stats->prompt_tokens += s.prompt_tokens;
+    stats->output_tokens += s.output_tokens;
+    stats->running += s.running;
+  }
 }
 
 mlx_local_stats_t mlx_local_stats(mlx_local_t *local) {

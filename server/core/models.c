@@ -24,16 +24,16 @@ struct mlx_served_model {
   int64_t created;
   uint64_t size;
   // Guarded by the registry's mutex.
-  int64_t scan;            // the last one that found it; 0: it was added
-  bool is_gone;            // the last scan did not find it
-  mlx_serving_t *serving;  // owned; NULL: not loaded
-  uint64_t bytes;          // that the model may use, when it was last loaded; 0: it never was
-  int64_t users;           // requests
-  double used;             // time of the last use
-  bool wanted;             // in the queue of the loading thread
-  bool leaving;            // is unloaded as soon as it has no users; new requests wait
-  bool sleeps;             // it was loaded when the models went to sleep
-  mlx_page_cache_t files;  // of a model on a GPU that sleeps at level 1
+  int64_t scan;              // the last one that found it; 0: it was added
+  bool is_gone;              // the last scan did not find it
+  mlx_servings_t *servings;  // owned; NULL: not loaded
+  uint64_t bytes;            // that the model may use, when it was last loaded; 0: it never was
+  int64_t users;             // requests
+  double used;               // time of the last use
+  bool wanted;               // in the queue of the loading thread
+  bool leaving;              // is unloaded as soon as it has no users; new requests wait
+  bool sleeps;               // it was loaded when the models went to sleep
+  mlx_page_cache_t files;    // of a model on a GPU that sleeps at level 1
   mlx_model_waiter_t *waiters, *last_waiter;
   int64_t waiting;  // number of waiters
   int64_t turn;     // of the first one, among the models that are waited for
@@ -179,7 +179,7 @@ const char *mlx_served_model_alias(const mlx_served_model_t *model, size_t index
 const char *mlx_served_model_path(const mlx_served_model_t *model) { return model->path; }
 int64_t mlx_served_model_created(const mlx_served_model_t *model) { return model->created; }
 uint64_t mlx_served_model_size(const mlx_served_model_t *model) { return model->size; }
-mlx_serving_t *mlx_served_model_serving(const mlx_served_model_t *model) { return model->serving; }
+mlx_servings_t *mlx_served_model_servings(const mlx_served_model_t *model) { return model->servings; }
 
 // ----------------------------------------------------------------------------------------------------------
 // Adding
@@ -343,41 +343,28 @@ mlx_status_t mlx_models_alias(mlx_models_t *m, const char *alias, const char *na
 
 // A model whose weights cannot be read any more, and that no request uses: the next one loads it again.
 static bool is_damaged_locked(const mlx_served_model_t *model) {
-  const mlx_engine_t *engine = model->serving ? mlx_serving_engine(model->serving) : NULL;
-  return engine && !model->users && mlx_engine_is_damaged(engine);
+  return model->servings && !model->users && mlx_servings_is_damaged(model->servings);
 }
 
-static void add_work(const mlx_scheduler_stats_t *from, mlx_scheduler_stats_t *to) {
-  to->steps += from->steps;
-  to->step_sequences += from->step_sequences;
-  to->prompt_tokens += from->prompt_tokens;
-  to->output_tokens += from->output_tokens;
-  to->prefix_queries += from->prefix_queries;
-  to->prefix_hits += from->prefix_hits;
-  to->preemptions += from->preemptions;
-  to->near_ties += from->near_ties;
-}
-
-// Counts that |serving| is unloaded, and what it did.
-static void note_unload_locked(mlx_models_t *m, mlx_serving_t *serving) {
-  const mlx_serving_stats_t stats = mlx_serving_stats(serving);
-  add_work(&stats.scheduler, &m->unloaded);
+// Counts that the engines of a model are closed, and what they did.
+static void note_unload_locked(mlx_models_t *m, const mlx_servings_t *servings) {
+  mlx_servings_add_work(servings, &m->unloaded);
   ++m->unloads;
 }
 
 static void unload_damaged_locked(mlx_models_t *m, mlx_served_model_t *model) {
-  mlx_serving_t *serving = model->serving;
-  model->serving = NULL;
-  note_unload_locked(m, serving);
+  mlx_servings_t *servings = model->servings;
+  model->servings = NULL;
+  note_unload_locked(m, servings);
   uv_mutex_unlock(&m->mutex);
   mlx_report_note(m->options.report, "unloading %s: its weights cannot be read", model->name);
-  mlx_serving_free(serving);
+  mlx_servings_free(servings);
   uv_mutex_lock(&m->mutex);
 }
 
 static uint64_t loaded_bytes_locked(const mlx_models_t *m) {
   uint64_t sum = 0;
-  for (size_t i = 0; i < m->count; ++i) sum += m->items[i]->serving ? m->items[i]->bytes : 0;
+  for (size_t i = 0; i < m->count; ++i) sum += m->items[i]->servings ? m->items[i]->bytes : 0;
   return sum;
 }
 
@@ -387,7 +374,7 @@ static mlx_served_model_t *oldest_locked(const mlx_models_t *m, const mlx_served
   mlx_served_model_t *oldest = NULL;
   for (size_t i = 0; i < m->count; ++i) {
     mlx_served_model_t *model = m->items[i];
-    if (!model->serving || model == keep) continue;
+    if (!model->servings || model == keep) continue;
     const bool is_idle = !model->users, is_idler = oldest && is_idle != !oldest->users;
     if (!oldest || (is_idler ? is_idle : model->used < oldest->used)) oldest = model;
   }
@@ -398,15 +385,15 @@ static mlx_served_model_t *oldest_locked(const mlx_models_t *m, const mlx_served
 static bool unload_locked(mlx_models_t *m, mlx_served_model_t *model) {
   model->leaving = true;
   while (model->users && !m->stopping) uv_cond_wait(&m->wake, &m->mutex);
-  mlx_serving_t *serving = model->users ? NULL : model->serving;
-  if (!serving) return false;
-  model->serving = NULL;
+  mlx_servings_t *servings = model->users ? NULL : model->servings;
+  if (!servings) return false;
+  model->servings = NULL;
   model->leaving = false;
   if (model->waiters) model->wanted = true;  // requests came meanwhile
-  note_unload_locked(m, serving);
+  note_unload_locked(m, servings);
   uv_mutex_unlock(&m->mutex);
   mlx_report_note(m->options.report, "unloading %s", model->name);
-  mlx_serving_free(serving);
+  mlx_servings_free(servings);
   uv_mutex_lock(&m->mutex);
   return true;
 }
@@ -423,7 +410,7 @@ static double unload_idle_locked(mlx_models_t *m) {
   double next = -1;
   for (size_t i = 0; i < m->count && m->options.keep_seconds >= 0; ++i) {
     mlx_served_model_t *model = m->items[i];
-    if (!model->serving || model->users) continue;
+    if (!model->servings || model->users) continue;
     const double left = mlx_models_seconds_left(m, model);
     if (left <= 0) return unload_locked(m, model) ? 0 : -1;
     if (next < 0 || left < next) next = left;
@@ -431,25 +418,41 @@ static double unload_idle_locked(mlx_models_t *m) {
   return next;
 }
 
-static uint64_t bytes_of(const mlx_engine_t *engine) {
-  const mlx_engine_info_t info = mlx_engine_info(engine);
-  return info.weight_bytes + info.pool_bytes;
-}
-
-static mlx_status_t load(mlx_models_t *m, const mlx_served_model_t *model, mlx_serving_t **out,
-                         uint64_t *out_bytes) {
-  mlx_serving_options_t options = {.queue = m->options.queue,
+// Opens engine |index| of |model|. *|out_bytes| is set by tests only.
+static mlx_status_t open_serving(const mlx_models_t *m, const mlx_served_model_t *model, size_t index,
+                                 size_t engines, mlx_serving_t **out, uint64_t *out_bytes) {
+  const int64_t count = (int64_t)engines;
+  mlx_serving_options_t options = {.queue = (m->options.queue + count - 1) / count,
                                    .idle_seconds = m->options.idle_seconds,
                                    .prefill_share = m->options.prefill_share};
   if (m->options.make) return m->options.make(m->options.user, model->path, out, out_bytes);
-  MLX_TRY(m->options.open(m->options.user, model->path, &options.engine, &options.chat));
-  *out_bytes = bytes_of(options.engine);
+  MLX_TRY(m->options.open(m->options.user, model->path, index, &options.engine, &options.chat));
   return mlx_serving_create(&options, out);
+}
+
+static mlx_status_t load(const mlx_models_t *m, const mlx_served_model_t *model, mlx_servings_t **out,
+                         uint64_t *out_bytes) {
+  const size_t engines = m->options.engines ? m->options.engines : 1;
+  mlx_serving_t *serving;
+  uint64_t bytes = 0;
+  MLX_TRY(mlx_servings_create(m->options.stall_seconds, out));
+  mlx_status_t status = NULL;
+  for (size_t i = 0; i < engines && !status; ++i) {
+    status = open_serving(m, model, i, engines, &serving, &bytes);
+    if (!status) status = mlx_servings_add(*out, serving);
+  }
+  if (status) {
+    mlx_servings_free(*out);
+    *out = NULL;
+    return status;
+  }
+  *out_bytes = m->options.make ? bytes : mlx_servings_bytes(*out);
+  return NULL;
 }
 
 // Loads |model|. Other models are unloaded if the limit or the memory of the device requires it.
 static mlx_status_t load_locked(mlx_models_t *m, mlx_served_model_t *model) {
-  mlx_serving_t *serving = NULL;
+  mlx_servings_t *servings = NULL;
   uint64_t bytes = model->bytes > model->size ? model->bytes : model->size;  // of the last load, if any
   if (m->options.refuse_larger && model->size > m->options.memory)
     return mlx_status_hint(
@@ -461,7 +464,7 @@ static mlx_status_t load_locked(mlx_models_t *m, mlx_served_model_t *model) {
   }
   for (;;) {
     uv_mutex_unlock(&m->mutex);
-    mlx_status_t status = load(m, model, &serving, &bytes);
+    mlx_status_t status = load(m, model, &servings, &bytes);
     if (!status && m->options.refuse_larger && bytes > m->options.memory)
       mlx_report_note(m->options.report,
                       "%s and its KV cache may use %llu MiB, more than --model-memory; --memory limits the "
@@ -472,7 +475,7 @@ static mlx_status_t load_locked(mlx_models_t *m, mlx_served_model_t *model) {
     if (mlx_status_code(status) != MLX_OUT_OF_MEMORY || !unload_oldest_locked(m, model)) return status;
     mlx_status_free(status);
   }
-  model->serving = serving;
+  model->servings = servings;
   model->bytes = bytes;
   model->used = mlx_seconds();
   ++m->loads;
@@ -544,15 +547,15 @@ static mlx_status_t asleep_error(const mlx_served_model_t *model) {
 
 // Gives the memory of a loaded model back, at |level|.
 static void put_to_sleep_locked(mlx_models_t *m, mlx_served_model_t *model, int level) {
-  const mlx_engine_t *engine = mlx_serving_engine(model->serving);
+  const mlx_engine_t *engine = mlx_serving_engine(mlx_servings_at(model->servings, 0));
   const bool on_gpu = engine && strcmp(mlx_engine_info(engine).device, "cpu");
-  if (m->abort) mlx_serving_pause(model->serving);
+  if (m->abort) mlx_servings_pause(model->servings);
   while (model->users && !m->stopping) uv_cond_wait(&m->wake, &m->mutex);
   if (model->users) return;
   model->sleeps = true;
   uv_mutex_unlock(&m->mutex);
   if (level == 1 && on_gpu) mlx_page_cache_hold(model->path, &model->files);
-  if (level == 1 && !on_gpu) mlx_serving_trim(model->serving);
+  if (level == 1 && !on_gpu) mlx_servings_trim(model->servings);
   uv_mutex_lock(&m->mutex);
   if ((level == 2 || on_gpu) && unload_locked(m, model)) mlx_memory_trim();
 }
@@ -564,11 +567,11 @@ static void change_level_locked(mlx_models_t *m) {
   for (size_t i = 0; i < m->count && !m->stopping; ++i) {
     mlx_served_model_t *model = m->items[i];
     if (!wake && model->waiters) answer_waiters_locked(m, model, asleep_error(model));
-    if (!wake && model->serving) put_to_sleep_locked(m, model, level);
+    if (!wake && model->servings) put_to_sleep_locked(m, model, level);
     if (level == 2) mlx_page_cache_release(&model->files);
     if (!wake || !model->sleeps) continue;
-    if (!model->serving) m->wake_status = mlx_status_join(m->wake_status, load_locked(m, model));
-    if (model->serving) mlx_serving_resume(model->serving);
+    if (!model->servings) m->wake_status = mlx_status_join(m->wake_status, load_locked(m, model));
+    if (model->servings) mlx_servings_resume(model->servings);
     mlx_page_cache_release(&model->files);
     model->sleeps = false;
   }
@@ -626,7 +629,7 @@ static void load_models(void *user) {
     }
     model->wanted = false;
     if (is_damaged_locked(model)) unload_damaged_locked(m, model);
-    mlx_status_t status = model->serving || !model->waiters ? NULL : load_locked(m, model);
+    mlx_status_t status = model->servings || !model->waiters ? NULL : load_locked(m, model);
     answer_waiters_locked(m, model, status);
     shrink_locked(m, model);  // afterwards, because it may wait for requests of other models
   }
@@ -669,7 +672,7 @@ void mlx_models_get(mlx_models_t *m, const char *name, mlx_model_waiter_t *waite
   }
   uv_mutex_lock(&m->mutex);
   const bool loaded =
-      model->serving && !m->level && !model->leaving && !waiter->is_cancelled && !is_damaged_locked(model);
+      model->servings && !m->level && !model->leaving && !waiter->is_cancelled && !is_damaged_locked(model);
   mlx_status_t status = loaded ? NULL : wait_locked(m, model, waiter);
   const bool waits = !loaded && !status;
   if (loaded) {
@@ -706,11 +709,11 @@ void mlx_models_put(mlx_models_t *m, mlx_served_model_t *model) {
 }
 
 void mlx_models_visit_loaded(mlx_models_t *m,
-                             void (*visit)(void *user, mlx_served_model_t *model, mlx_serving_t *serving),
+                             void (*visit)(void *user, mlx_served_model_t *model, mlx_servings_t *servings),
                              void *user) {
   uv_mutex_lock(&m->mutex);
   for (size_t i = 0; i < m->count; ++i) {
-    if (m->items[i]->serving) visit(user, m->items[i], m->items[i]->serving);
+    if (m->items[i]->servings) visit(user, m->items[i], m->items[i]->servings);
   }
   uv_mutex_unlock(&m->mutex);
 }
@@ -733,11 +736,14 @@ mlx_scheduler_stats_t mlx_models_totals(mlx_models_t *m) {
   uv_mutex_lock(&m->mutex);
   mlx_scheduler_stats_t totals = m->unloaded;
   for (size_t i = 0; i < m->count; ++i) {
-    if (!m->items[i]->serving) continue;
-    const mlx_serving_stats_t stats = mlx_serving_stats(m->items[i]->serving);
-    add_work(&stats.scheduler, &totals);
-    totals.running += stats.scheduler.running;
-    if (stats.tasks > stats.scheduler.running) totals.waiting += stats.tasks - stats.scheduler.running;
+    const mlx_servings_t *servings = m->items[i]->servings;
+    if (!servings) continue;
+    mlx_servings_add_work(servings, &totals);
+    for (size_t k = 0; k < mlx_servings_count(servings); ++k) {
+      const mlx_serving_stats_t stats = mlx_serving_stats(mlx_servings_at(servings, k));
+      totals.running += stats.scheduler.running;
+      totals.waiting += mlx_serving_waiting(&stats);
+    }
   }
   uv_mutex_unlock(&m->mutex);
   return totals;
@@ -778,7 +784,7 @@ void mlx_models_stop(mlx_models_t *m) {
 void mlx_models_free(mlx_models_t *m) {
   if (!m) return;
   mlx_models_stop(m);
-  for (size_t i = 0; i < m->count; ++i) mlx_serving_free(m->items[i]->serving);
+  for (size_t i = 0; i < m->count; ++i) mlx_servings_free(m->items[i]->servings);
   for (size_t i = 0; i < m->count; ++i) free_model(m->items[i]);
   mlx_free(m->items);
   uv_cond_destroy(&m->wake);

@@ -7,7 +7,7 @@
 #define MLXCEL_SERVER_CORE_MODELS_H_
 
 #include "base/report.h"
-#include "server/core/serving.h"
+#include "server/core/servings.h"
 
 typedef struct mlx_models mlx_models_t;
 typedef struct mlx_served_model mlx_served_model_t;  // one of the models; valid as long as |mlx_models_t|
@@ -24,10 +24,13 @@ typedef struct mlx_models_options {
   double idle_seconds;   // of each serving (server/core/serving.h)
   double keep_seconds;   // unload a model that had no request for so long; negative: when memory is needed
   double prefill_share;  // as in mlx_scheduler_options_t
-  // Opens the model at |path|. *|out_chat| may be a chat template in place of the model's own. Runs on its
-  // own thread, one call at a time. Releases: mlx_engine_close and mlx_chat_free.
-  mlx_status_t (*open)(void *user, const char *path, mlx_engine_t **out_engine, mlx_chat_t **out_chat);
-  // Tests only: makes the serving of |path|, which will use |*out_bytes|, in place of |open|.
+  double stall_seconds;  // an engine with work that completes no step for so long does not work; 0: no limit
+  size_t engines;        // of each model, at most MLX_MOST_ENGINES; 0: 1
+  // Opens the engine |index| of the model at |path|. *|out_chat| may be a chat template in place of the
+  // model's own. Runs on its own thread, one call at a time. Releases: mlx_engine_close and mlx_chat_free.
+  mlx_status_t (*open)(void *user, const char *path, size_t index, mlx_engine_t **out_engine,
+                       mlx_chat_t **out_chat);
+  // Tests only: makes a serving of |path|, which will use |*out_bytes|, in place of |open|.
   mlx_status_t (*make)(void *user, const char *path, mlx_serving_t **out_serving, uint64_t *out_bytes);
   // Calls |found| for each model that there is now. NULL: the models are those that were added. Called by any
   // thread, one call at a time.
@@ -108,12 +111,12 @@ const char *mlx_served_model_alias(const mlx_served_model_t *model, size_t index
 const char *mlx_served_model_path(const mlx_served_model_t *model);
 int64_t mlx_served_model_created(const mlx_served_model_t *model);  // time of the file, in seconds since 1970
 uint64_t mlx_served_model_size(const mlx_served_model_t *model);    // bytes on disk; 0: unknown
-// Of a model that the caller got: never NULL.
-mlx_serving_t *mlx_served_model_serving(const mlx_served_model_t *model);
+// The engines of a model that the caller got: never NULL.
+mlx_servings_t *mlx_served_model_servings(const mlx_served_model_t *model);
 
 // Calls |visit| for each loaded model. Models are not unloaded meanwhile.
 void mlx_models_visit_loaded(mlx_models_t *models,
-                             void (*visit)(void *user, mlx_served_model_t *model, mlx_serving_t *serving),
+                             void (*visit)(void *user, mlx_served_model_t *model, mlx_servings_t *servings),
                              void *user);
 // In |visit|: seconds until the model is unloaded if no request comes; negative: it stays until its memory is
 // needed.

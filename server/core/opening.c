@@ -2,6 +2,7 @@
 #include "server/core/opening.h"
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -38,7 +39,7 @@ static bool uses_gpu(const mlx_engine_options_t *options) {
   char target[64];
   uint64_t memory;
   if (options->device == MLX_USE_CPU) return false;
-  mlx_status_t no_gpu = mlx_engine_gpu_target(target, sizeof target, &memory);
+  mlx_status_t no_gpu = mlx_engine_gpu_target(options->gpu, target, sizeof target, &memory);
   mlx_status_free(no_gpu);
   return !no_gpu;
 }
@@ -59,7 +60,23 @@ static void choose_sizes(const mlx_opening_t *opening, mlx_engine_options_t *ino
   uint64_t caches = mlx_physical_memory() / 2;
   if (limit && limit / 3 * 2 < caches) caches = limit / 3 * 2;
   const size_t count = mlx_models_count(opening->models), shares = count < MOST_SHARES ? count : MOST_SHARES;
-  inout->memory = caches / (shares ? shares : 1);
+  inout->memory = caches / (shares ? shares : 1) / mlx_opening_engines(opening->options);
+}
+
+size_t mlx_opening_engines(const mlx_server_options_t *options) {
+  const size_t gpus = options->gpu_count ? options->gpu_count : 1;
+  return gpus * (options->engines ? options->engines : 1);
+}
+
+// Chooses the device of engine |index| and its part of it. Engines of one GPU are opened one after the other,
+// so each gets a part of the memory that is free then; those of a CPU divide its threads.
+static void choose_device(const mlx_server_options_t *options, size_t index, mlx_engine_options_t *inout) {
+  const size_t each = options->engines ? options->engines : 1;
+  if (options->gpu_count) inout->gpu = options->gpus[index / each];
+  inout->memory_shares = (int)(each - index % each);
+  if (inout->threads || each == 1) return;
+  const int threads = mlx_cpu_count() / (int)each;
+  inout->threads = threads ? threads : 1;
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -90,7 +107,7 @@ static mlx_status_t open_engine(const mlx_opening_t *opening, const char *path,
   return NULL;
 }
 
-mlx_status_t mlx_opening_open(void *opening, const char *path, mlx_engine_t **out_engine,
+mlx_status_t mlx_opening_open(void *opening, const char *path, size_t index, mlx_engine_t **out_engine,
                               mlx_chat_t **out_chat) {
   const mlx_opening_t *own = opening;
   const mlx_server_options_t *o = own->options;
@@ -99,6 +116,7 @@ mlx_status_t mlx_opening_open(void *opening, const char *path, mlx_engine_t **ou
   *out_chat = NULL;
   options.report = &own->report;
   if (o->stored) MLX_TRY(mlx_stored_models_check(path));
+  choose_device(o, index, &options);
   choose_sizes(own, &options);
   if (o->chat_template) MLX_TRY(mlx_find_chat(path, &options, o->chat_template, out_chat));
   mlx_status_t status = open_engine(own, path, &options, out_engine);

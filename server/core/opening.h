@@ -20,11 +20,13 @@ void mlx_opening_clear(mlx_opening_t *opening);
 // From now on opening a model fails, also if it has begun. Any thread.
 void mlx_opening_cancel(mlx_opening_t *opening);
 
+// The engines of each model: so many on each GPU, or on the only device.
+size_t mlx_opening_engines(const mlx_server_options_t *options);
 // Most bytes of loaded models if the user gives no limit: 3/4 of the RAM on a CPU, where a machine that has
 // too little would swap; 0, no limit, on a GPU.
 uint64_t mlx_opening_model_memory(const mlx_engine_options_t *options);
 
-mlx_status_t mlx_opening_open(void *opening, const char *path, mlx_engine_t **out_engine,
+mlx_status_t mlx_opening_open(void *opening, const char *path, size_t index, mlx_engine_t **out_engine,
                               mlx_chat_t **out_chat) MLX_MUST_USE;
 mlx_status_t mlx_opening_scan(void *opening, mlx_models_found_fn_t found, void *found_user) MLX_MUST_USE;
 mlx_status_t mlx_opening_locate(void *opening, const char *name, char **out_path) MLX_MUST_USE;

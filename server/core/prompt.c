@@ -220,8 +220,7 @@ static mlx_status_t prepare_grammar(const mlx_job_t *job, const mlx_api_call_t *
   mlx_text_clear(&notes);
   MLX_TRY(made);
   if (!gbnf) return NULL;
-  mlx_status_t status = mlx_serving_prepare_grammars(job->serving);
-  if (!status) status = mlx_grammars_get(out->grammars, gbnf, length, &out->grammar);
+  mlx_status_t status = mlx_grammars_get(out->grammars, gbnf, length, &out->grammar);
   mlx_free(gbnf);
   return status;
 }

@@ -111,6 +111,8 @@ static mlx_status_t create_parts(mlx_server_t *s) {
                                        .idle_seconds = o->idle_seconds,
                                        .keep_seconds = o->keep_seconds,
                                        .prefill_share = o->prefill_share,
+                                       .stall_seconds = o->stall_seconds,
+                                       .engines = mlx_opening_engines(o),
                                        .open = mlx_opening_open,
                                        .scan = o->stored ? mlx_opening_scan : NULL,
                                        .locate = o->stored ? mlx_opening_locate : NULL,
@@ -130,7 +132,6 @@ static mlx_status_t create_parts(mlx_server_t *s) {
   s->site.host = o->http.unix_path ? NULL : o->http.host;
   s->site.allowed_hosts = o->allowed_hosts;
   s->site.page = o->page;
-  s->site.stall_seconds = o->stall_seconds;
   s->site.start = mlx_seconds();
   s->site.started = (int64_t)time(NULL);
   MLX_TRY(mlx_metrics_create(&service->metrics));

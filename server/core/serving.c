@@ -1,4 +1,4 @@
-// The scheduler thread of a model.
+// The scheduler thread of an engine.
 #include "server/core/serving.h"
 
 #include <stdio.h>
@@ -16,11 +16,15 @@
 #define RETRY_SECONDS 5.0  // until a task is accepted again, to see whether the device works
 
 struct mlx_serving {
-  mlx_engine_t *engine;        // owned
-  mlx_chat_t *chat;            // owned; NULL: the engine's
-  mlx_scheduler_t *scheduler;  // owned
-  mlx_slots_t *slots;          // owned
-  int64_t limit;               // most requests
+  mlx_engine_t *engine;         // owned
+  mlx_chat_t *chat;             // owned; NULL: the engine's
+  mlx_scheduler_t *scheduler;   // owned
+  mlx_slots_t *slots;           // owned
+  int64_t limit;                // most requests
+  int64_t parallel;             // most tasks that run
+  size_t index;                 // among the servings of the model
+  mlx_serving_end_fn_t on_end;  // NULL: no function hears of the end of tasks
+  void *end_user;
   uv_thread_t thread;
   bool has_thread;
   uv_mutex_t tables;  // held while the engine's tables for grammars are built
@@ -37,7 +41,7 @@ struct mlx_serving {
   int64_t tasks, requests;  // submitted and not done
   mlx_scheduler_stats_t stats;
   double progress, failed;  // times: of the last step, and of the last failed step
-  int64_t failed_steps, failures;
+  int64_t failed_steps, failures, forgotten;
   char reason[256];
 
   // Scheduler thread only.
@@ -71,7 +75,9 @@ static void end_task(mlx_serving_t *s, mlx_task_t *task, mlx_status_t status) {
     if (other->after == task) other->after = NULL;
   }
   const bool is_last = !--task->first->left;  // after the last callback, the first task may be freed
-  task->on_done(task, request ? mlx_request_generation(request) : NULL, status);
+  const mlx_generation_t *generation = request ? mlx_request_generation(request) : NULL;
+  if (s->on_end && generation && !status) s->on_end(s->end_user, s, task, generation->ids, generation->count);
+  task->on_done(task, generation, status);
   mlx_request_free(request);
   uv_mutex_lock(&s->mutex);
   --s->tasks;
@@ -167,6 +173,7 @@ static void publish(mlx_serving_t *s, mlx_status_t status) {
   if (status) {
     ++s->failed_steps;
     ++s->failures;
+    ++s->forgotten;
     s->failed = s->progress;
     snprintf(s->reason, sizeof s->reason, "%s", mlx_status_message(status));
   } else {
@@ -183,6 +190,7 @@ static void trim_locked(mlx_serving_t *s) {
   const mlx_scheduler_stats_t stats = mlx_scheduler_stats(s->scheduler);
   uv_mutex_lock(&s->mutex);
   s->stats = stats;
+  ++s->forgotten;
   s->trims = false;
   uv_cond_broadcast(&s->trimmed);
 }
@@ -259,6 +267,7 @@ mlx_status_t mlx_serving_create(const mlx_serving_options_t *o, mlx_serving_t **
   s->inbox_end = &s->inbox;
   const int64_t parallel = o->parallel || !o->engine ? o->parallel : mlx_engine_info(o->engine).sequences;
   s->limit = parallel + o->queue;
+  s->parallel = parallel;
   s->idle_seconds = o->idle_seconds;
   uv_mutex_init(&s->tables);
   uv_mutex_init(&s->mutex);
@@ -299,6 +308,14 @@ void mlx_serving_free(mlx_serving_t *s) {
   mlx_free(s);
 }
 
+void mlx_serving_join(mlx_serving_t *s, size_t index, mlx_serving_end_fn_t on_end, void *user) {
+  s->index = index;
+  s->on_end = on_end;
+  s->end_user = user;
+}
+
+size_t mlx_serving_index(const mlx_serving_t *s) { return s->index; }
+
 mlx_engine_t *mlx_serving_engine(const mlx_serving_t *s) { return s->engine; }
 
 const mlx_chat_t *mlx_serving_chat(const mlx_serving_t *s) {
@@ -327,6 +344,8 @@ mlx_status_t mlx_serving_submit(mlx_serving_t *s, mlx_task_t *tasks, size_t coun
     tasks[0].left = count;
     for (size_t i = 0; i < count; ++i) {
       tasks[i].first = tasks;
+      tasks[i].serving = s;
+      if (atomic_load(&tasks[i].cancelled)) s->cancels = true;  // before, perhaps for another serving
       *s->inbox_end = &tasks[i];
       s->inbox_end = &tasks[i].next;
     }
@@ -339,10 +358,11 @@ mlx_status_t mlx_serving_submit(mlx_serving_t *s, mlx_task_t *tasks, size_t coun
   return status;
 }
 
+// mlx_serving_submit sets |serving| before it reads |cancelled|, so one of the two wakes the right thread.
 void mlx_serving_cancel(mlx_task_t *task) {
+  atomic_store(&task->cancelled, true);
   mlx_serving_t *s = task->serving;
   uv_mutex_lock(&s->mutex);
-  atomic_store(&task->cancelled, true);
   s->cancels = true;
   uv_cond_signal(&s->wake);
   uv_mutex_unlock(&s->mutex);
@@ -374,6 +394,9 @@ mlx_serving_stats_t mlx_serving_stats(mlx_serving_t *s) {
   mlx_serving_stats_t stats = {.scheduler = s->stats,
                                .tasks = s->tasks,
                                .limit = s->limit,
+                               .parallel = s->parallel,
+                               .forgotten = s->forgotten,
+                               .since_failure = s->failed_steps ? mlx_seconds() - s->failed : 0,
                                .stalled = s->tasks ? mlx_seconds() - s->progress : 0,
                                .failed_steps = s->failed_steps,
                                .failures = s->failures,

@@ -1,4 +1,4 @@
-// Serving: a loaded model, and the scheduler thread that owns its engine and scheduler.
+// Serving: an engine of a loaded model, and the scheduler thread that owns it and its scheduler.
 //
 // Other threads pass tasks to the scheduler thread through an inbox. It submits them to the scheduler, steps
 // while there is work, and sleeps otherwise. A task is one sequence: its tokens, its options and its
@@ -16,7 +16,8 @@ typedef struct mlx_serving mlx_serving_t;
 
 typedef struct mlx_task {  // zero-initialize
   // Set by the caller before any call, and valid until on_done.
-  mlx_serving_t *serving;
+  // Set again when it is submitted: a model may have several servings (server/core/servings.h).
+  _Atomic(mlx_serving_t *) serving;
   const int32_t *ids;
   size_t count;
   const mlx_generate_options_t *options;  // its callbacks and |user| are replaced
@@ -59,11 +60,21 @@ typedef struct mlx_serving_options {
   double idle_seconds;         // without a task for so long, give memory back (mlx_scheduler_trim); 0: never
 } mlx_serving_options_t;
 
+// Called on the scheduler thread before the on_done of a task that did not fail: its prompt was computed, and
+// |output_count| tokens of its answer.
+typedef void (*mlx_serving_end_fn_t)(void *user, mlx_serving_t *serving, const mlx_task_t *task,
+                                     const int32_t *output, size_t output_count);
+
 // Starts the scheduler thread. Release with mlx_serving_free.
 mlx_status_t mlx_serving_create(const mlx_serving_options_t *options,
                                 mlx_serving_t **out_serving) MLX_MUST_USE;
 // Cancels all tasks, waits for their callbacks, and closes the engine. NULL is fine.
 void mlx_serving_free(mlx_serving_t *serving);
+
+// Before the first task: its number among the servings of its model, and a function that hears of the end of
+// tasks.
+void mlx_serving_join(mlx_serving_t *serving, size_t index, mlx_serving_end_fn_t on_end, void *user);
+size_t mlx_serving_index(const mlx_serving_t *serving);  // 0 if it did not join others
 
 mlx_engine_t *mlx_serving_engine(const mlx_serving_t *serving);
 const mlx_chat_t *mlx_serving_chat(const mlx_serving_t *serving);  // NULL: the model has no template
@@ -93,9 +104,12 @@ typedef struct mlx_serving_stats {
   mlx_scheduler_stats_t scheduler;
   int64_t tasks;         // submitted and not done
   int64_t limit;         // most requests
+  int64_t parallel;      // most tasks that run at the same time
   double stalled;        // seconds since the last step, if there are tasks; else 0
   int64_t failed_steps;  // since the start
   int64_t failures;      // failed steps since the last one that succeeded
+  double since_failure;  // seconds since the last failed step, if there was one
+  int64_t forgotten;     // how often the KV cache was dropped: after a failed step, or to give memory back
   bool is_failing;       // so many that new tasks are refused, except one from time to time
   char reason[256];      // of the last failed step; "" if there was none
 } mlx_serving_stats_t;

@@ -16,7 +16,6 @@ typedef struct mlx_site {
   const char *host;           // of --host; NULL: a Unix socket
   const char *allowed_hosts;  // further names of this server, separated by commas; NULL: none
   bool page;                  // serve the chat page
-  double stall_seconds;       // /health fails if a model with work completes no step for so long
   double start;               // mlx_seconds
   int64_t started;            // the same in seconds since 1970
   bool ready;                 // models are loaded; before, most endpoints are 503

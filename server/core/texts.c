@@ -338,9 +338,9 @@ static void write_show(const subject_t *subject, mlx_text_t *out) {
   mlx_ollama_write_show(&model, out);
 }
 
-static void drop_loaded(void *user, mlx_served_model_t *model, mlx_serving_t *serving) {
+static void drop_loaded(void *user, mlx_served_model_t *model, mlx_servings_t *servings) {
   mlx_served_model_t **wanted = user;
-  (void)serving;
+  (void)servings;
   if (*wanted == model) *wanted = NULL;
 }
 
@@ -378,7 +378,8 @@ static mlx_status_t run(mlx_job_t *job, bool *out_kept) {
   if (t->endpoint->run) {
     status = t->endpoint->run(t, job->engine, &body);
   } else {
-    const mlx_engine_info_t info = mlx_engine_info(job->engine);
+    mlx_engine_info_t info = mlx_engine_info(job->engine);
+    info.sequences *= (int64_t)mlx_servings_count(job->servings);
     t->endpoint->describe(&(subject_t){.model = job->model,
                                        .chat = mlx_serving_chat(job->serving),
                                        .info = &info,

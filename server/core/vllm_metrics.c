@@ -7,7 +7,7 @@
 #include "runtime/rooms.h"
 #include "server/core/histogram.h"
 
-#define MAX_LOADED 64
+#define MAX_LOADED 128  // engines
 
 // Buckets, as vLLM has them: dashboards compute quantiles from them.
 static const double first_token[] = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
@@ -57,13 +57,14 @@ static const char *const reasons[REASONS] = {"stop", "length", "abort", "error"}
 
 typedef struct series {
   const mlx_served_model_t *model;
+  size_t engine;
   mlx_histogram_t histograms[KINDS];
   int64_t ended[REASONS];
 } series_t;
 
 struct mlx_vllm_metrics {
   uv_mutex_t mutex;
-  series_t *series;  // one for each model that had a request
+  series_t *series;  // one for each engine that had a request
   size_t count, capacity;
 };
 
@@ -84,15 +85,15 @@ void mlx_vllm_metrics_free(mlx_vllm_metrics_t *m) {
 // Counting
 
 // NULL if there is no memory: then the value is not counted.
-static series_t *series_of(mlx_vllm_metrics_t *m, const mlx_served_model_t *model) {
+static series_t *series_of(mlx_vllm_metrics_t *m, const mlx_served_model_t *model, size_t engine) {
   for (size_t i = 0; i < m->count; ++i) {
-    if (m->series[i].model == model) return &m->series[i];
+    if (m->series[i].model == model && m->series[i].engine == engine) return &m->series[i];
   }
   mlx_status_t status = mlx_reserve(m->count + 1, sizeof *m->series, &m->capacity, &m->series);
   mlx_status_free(status);
   if (status) return NULL;
   series_t *series = &m->series[m->count++];
-  *series = (series_t){.model = model};
+  *series = (series_t){.model = model, .engine = engine};
   for (int i = 0; i < KINDS; ++i) {
     series->histograms[i].bounds = histograms[i].bounds;
     series->histograms[i].bound_count = histograms[i].count;
@@ -100,10 +101,10 @@ static series_t *series_of(mlx_vllm_metrics_t *m, const mlx_served_model_t *mode
   return series;
 }
 
-void mlx_vllm_metrics_tokens(mlx_vllm_metrics_t *m, const mlx_served_model_t *model, int64_t count,
-                             double seconds) {
+void mlx_vllm_metrics_tokens(mlx_vllm_metrics_t *m, const mlx_served_model_t *model, size_t engine,
+                             int64_t count, double seconds) {
   uv_mutex_lock(&m->mutex);
-  series_t *series = series_of(m, model);
+  series_t *series = series_of(m, model, engine);
   for (int i = BETWEEN; series && i <= BETWEEN_OLD; ++i)
     mlx_histogram_add(&series->histograms[i], seconds, count);
   uv_mutex_unlock(&m->mutex);
@@ -118,7 +119,7 @@ static reason_t reason_of(mlx_finish_reason_t reason) {
   }
 }
 
-void mlx_vllm_metrics_request(mlx_vllm_metrics_t *m, const mlx_served_model_t *model,
+void mlx_vllm_metrics_request(mlx_vllm_metrics_t *m, const mlx_served_model_t *model, size_t engine,
                               const mlx_vllm_request_t *r) {
   const double first = r->seconds - r->decode_seconds, prefill = first - r->queue_seconds;
   const double values[KINDS] = {[FIRST] = first,
@@ -130,7 +131,7 @@ void mlx_vllm_metrics_request(mlx_vllm_metrics_t *m, const mlx_served_model_t *m
                                 [OUTPUT] = (double)r->output_tokens};
   const reason_t reason = reason_of(r->reason);
   uv_mutex_lock(&m->mutex);
-  series_t *series = series_of(m, model);
+  series_t *series = series_of(m, model, engine);
   if (series) ++series->ended[reason];
   for (int i = 0; series && reason < BY_ABORT && i < KINDS; ++i) {
     if (i == BETWEEN || i == BETWEEN_OLD || (i == FIRST && !r->output_tokens)) continue;
@@ -145,16 +146,19 @@ void mlx_vllm_metrics_request(mlx_vllm_metrics_t *m, const mlx_served_model_t *m
 typedef struct loaded {
   struct {
     const char *name;
+    size_t engine;
     mlx_serving_stats_t stats;
   } items[MAX_LOADED];
   size_t count;
 } loaded_t;
 
-static void add_loaded(void *user, mlx_served_model_t *model, mlx_serving_t *serving) {
+static void add_loaded(void *user, mlx_served_model_t *model, mlx_servings_t *servings) {
   loaded_t *all = user;
-  if (all->count == MAX_LOADED) return;
-  all->items[all->count].name = mlx_served_model_name(model);
-  all->items[all->count++].stats = mlx_serving_stats(serving);
+  for (size_t i = 0; i < mlx_servings_count(servings) && all->count < MAX_LOADED; ++i) {
+    all->items[all->count].name = mlx_served_model_name(model);
+    all->items[all->count].engine = i;
+    all->items[all->count++].stats = mlx_serving_stats(mlx_servings_at(servings, i));
+  }
 }
 
 static double running(const mlx_serving_stats_t *s) { return (double)s->scheduler.running; }
@@ -189,10 +193,10 @@ static const struct {
 };
 
 // model_name="NAME",engine="0",
-static void put_labels(mlx_text_t *out, const char *name) {
+static void put_labels(mlx_text_t *out, const char *name, size_t engine) {
   mlx_text_puts(out, "model_name=\"");
   mlx_metric_put_label(out, name);
-  mlx_text_puts(out, "\",engine=\"0\"");
+  mlx_text_printf(out, "\",engine=\"%zu\"", engine);
 }
 
 static void put_loaded(mlx_text_t *out, const loaded_t *all) {
@@ -200,7 +204,7 @@ static void put_loaded(mlx_text_t *out, const loaded_t *all) {
     mlx_metric_put_header(out, rows[row].name, rows[row].type, rows[row].help);
     for (size_t i = 0; i < all->count; ++i) {
       mlx_text_printf(out, "%s{", rows[row].name);
-      put_labels(out, all->items[i].name);
+      put_labels(out, all->items[i].name, all->items[i].engine);
       mlx_text_printf(out, "} %.17g\n", rows[row].value(&all->items[i].stats));
     }
   }
@@ -209,7 +213,7 @@ static void put_loaded(mlx_text_t *out, const loaded_t *all) {
   for (size_t i = 0; i < all->count; ++i) {
     const mlx_scheduler_stats_t *s = &all->items[i].stats.scheduler;
     mlx_text_printf(out, "%s{", config);
-    put_labels(out, all->items[i].name);
+    put_labels(out, all->items[i].name, all->items[i].engine);
     mlx_text_printf(out, ",block_size=\"%d\",num_gpu_blocks=\"%lld\"} 1\n", MLX_PAGE_POSITIONS,
                     (long long)(s->pages_used + s->pages_cached + s->pages_free));
   }
@@ -221,7 +225,7 @@ static void put_series(mlx_vllm_metrics_t *m, mlx_text_t *out) {
   for (size_t i = 0; i < m->count; ++i) {
     for (int reason = 0; reason < REASONS; ++reason) {
       mlx_text_printf(out, "%s{", success);
-      put_labels(out, mlx_served_model_name(m->series[i].model));
+      put_labels(out, mlx_served_model_name(m->series[i].model), m->series[i].engine);
       mlx_text_printf(out, ",finished_reason=\"%s\"} %lld\n", reasons[reason],
                       (long long)m->series[i].ended[reason]);
     }
@@ -230,7 +234,7 @@ static void put_series(mlx_vllm_metrics_t *m, mlx_text_t *out) {
     mlx_metric_put_header(out, histograms[kind].name, "histogram", histograms[kind].help);
     for (size_t i = 0; i < m->count; ++i) {
       mlx_text_t labels = {0};
-      put_labels(&labels, mlx_served_model_name(m->series[i].model));
+      put_labels(&labels, mlx_served_model_name(m->series[i].model), m->series[i].engine);
       mlx_text_puts(&labels, ",");
       if (labels.failed)
         out->failed = true;

@@ -13,11 +13,12 @@ typedef struct mlx_vllm_metrics mlx_vllm_metrics_t;
 mlx_status_t mlx_vllm_metrics_create(mlx_vllm_metrics_t **out_metrics) MLX_MUST_USE;
 void mlx_vllm_metrics_free(mlx_vllm_metrics_t *metrics);  // NULL is fine
 
-// |count| tokens after the first of a request came, |seconds| after each other.
-void mlx_vllm_metrics_tokens(mlx_vllm_metrics_t *metrics, const mlx_served_model_t *model, int64_t count,
-                             double seconds);
+// |count| tokens after the first of a request came from the engine |engine| of |model|, |seconds| after each
+// other.
+void mlx_vllm_metrics_tokens(mlx_vllm_metrics_t *metrics, const mlx_served_model_t *model, size_t engine,
+                             int64_t count, double seconds);
 
-// A generating request is done.
+// A generating request of the engine |engine| is done.
 typedef struct mlx_vllm_request {
   double seconds;         // from its arrival to its end
   double queue_seconds;   // from the scheduler's queue until it ran
@@ -25,7 +26,7 @@ typedef struct mlx_vllm_request {
   int64_t prompt_tokens, output_tokens;
   mlx_finish_reason_t reason;
 } mlx_vllm_request_t;
-void mlx_vllm_metrics_request(mlx_vllm_metrics_t *metrics, const mlx_served_model_t *model,
+void mlx_vllm_metrics_request(mlx_vllm_metrics_t *metrics, const mlx_served_model_t *model, size_t engine,
                               const mlx_vllm_request_t *request);
 
 // Counters and gauges of loaded models, and histograms of all models that had requests.

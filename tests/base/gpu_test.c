@@ -150,7 +150,40 @@ TEST(a_gpu_gets_weights_from_the_files_of_the_model) {
   CHECK_OK(mlx_remove_tree(folder));
 }
 
-TEST_MAIN(CASE(every_gpu_in_the_table_is_found_by_name_and_runs_its_target),
+static void check_usage(const char *verb, const char *gpus, const char *device, const char *part) {
+  command_t run;
+  RUN(&run, verb, "-m", TINY, "--gpu", gpus, "--device", device, verb[0] == 'r' ? "-p" : "--port", "0");
+  if (run.exit_code != MLX_USAGE) CHECK_FAIL("--gpu %s: exit status %d: %s", gpus, run.exit_code, run.err);
+  CHECK_CONTAINS(run.err, part);
+  command_free(&run);
+}
+
+TEST(a_gpu_is_chosen_by_its_number) {
+  command_t run;
+  simulate_gpu("90", "13000");
+  setenv("STUB_GPUS", "2", 1);
+  check_usage("run", "2", "auto", "there is no GPU 2: the driver reports 2 GPUs");
+  check_usage("serve", "0,7", "auto", "hint: the GPUs are: 0 (Stub), 1 (Stub 1)");
+  check_usage("serve", "0,0", "auto", "GPU 0 is given twice");
+  check_usage("serve", "0,", "auto", "numbers of GPUs from 0 on, separated by commas, not '0,'");
+  check_usage("serve", "-1", "auto", "not '-1'");
+  check_usage("serve", "99999999999999999999", "auto", "not '99999999999999999999'");
+  check_usage("serve", "0,1", "cpu", "--gpu cannot be used with --device cpu");
+  check_usage("run", "0,1", "auto", "this command runs on one GPU, not on 0,1");
+  RUN(&run, "serve", "-m", TINY, "--gpu", "0,1", "--engines", "40", "--port", "0");
+  CHECK_INT(run.exit_code, MLX_USAGE);
+  CHECK_CONTAINS(run.err, "2 GPUs with 40 engines each: a model has at most 64 engines");
+  command_free(&run);
+  RUN(&run, "doctor");
+  CHECK_CONTAINS(run.out, "OK    gpu           Stub, sm_90, 8.0 GiB");
+  CHECK_CONTAINS(run.out, "OK    gpu 1         Stub 1, sm_90, 8.0 GiB");
+  command_free(&run);
+  unsetenv("STUB_GPUS");
+  unsetenv("LD_LIBRARY_PATH");
+}
+
+TEST_MAIN(CASE(a_gpu_is_chosen_by_its_number),
+          CASE(every_gpu_in_the_table_is_found_by_name_and_runs_its_target),
           CASE(code_is_compiled_for_the_requested_gpu), CASE(bundle_for_a_gpu_does_not_run_on_a_cpu),
           CASE(unusable_gpu_is_reported_with_the_reason_and_auto_uses_the_cpu),
           CASE(driver_is_found_under_its_versioned_name),

@@ -47,7 +47,7 @@ TEST(options_of_servers_and_drafts_are_answered) {
   static const char *const rows[][3] = {
       {"--draft", "8", "hint: remove it: there are no draft models"},
       {"--override-kv", "a=int:1", "hint: change the metadata of a copy of the file: gguf-set-metadata"},
-      {"--tensor-parallel-size", "2", "hint: remove it: a model runs on one GPU; CUDA_VISIBLE_DEVICES"},
+      {"--tensor-parallel-size", "2", "hint: remove it: a model runs on one GPU, which --gpu N selects"},
       {"--gpu-memory-utilization", "0.9",
        "hint: give the most memory for the KV cache in bytes: --memory 8G"},
       {"--response-format", "json_schema", "hint: give the schema too: -j SCHEMA"},

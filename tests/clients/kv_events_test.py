@@ -329,6 +329,7 @@ def what_other_kinds_of_models_hold_is_at_most_what_a_router_believes(mlxcel, fi
 def wrong_options_are_refused(mlxcel, fixtures):
     model = os.path.join(fixtures, "tiny-llama")
     for flags, message in ((["--kv-events-topic", "x"], "need --kv-events"), ([model, "--kv-events", "tcp://*:0"], "needs exactly one model"),
+                           (["--kv-events", "tcp://*:0", "--engines", "2"], "needs one engine"),
                            (["--kv-events", "udp://*:5557"], "is no endpoint"), (["--kv-events", "tcp://*:99999"], "cannot listen|is no endpoint"),
                            (["--kv-events", "tcp://192.0.2.1:5557"], "cannot listen")):
         done = subprocess.run([mlxcel, "serve", model, "--port", "0", *flags], capture_output=True, text=True, timeout=60, check=False)

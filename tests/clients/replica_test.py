@@ -94,7 +94,7 @@ def a_ready_replica_has_the_given_names(mlxcel, model):
             for name in ("small", "org/small"):
                 status, answer, _ = complete(server.url, model=name)
                 assert status == 200 and answer["model"] == "small", answer
-            assert 'mlxcel_steps_total{model_name="small"}' in ask(server.url + "/metrics")[1]
+            assert 'mlxcel_steps_total{model_name="small",engine="0"}' in ask(server.url + "/metrics")[1]
             assert server.stop() == 0 and not os.path.exists(path)
     done = subprocess.run([mlxcel, "serve", model, model, "--served-model-name", "x"], capture_output=True, text=True, timeout=60)
     assert done.returncode and "--served-model-name needs exactly one model" in done.stderr, done.stderr

@@ -152,8 +152,8 @@ static void put(mlx_served_model_t *model) { mlx_models_put(rig.models, model); 
 
 static void add(const char *path) { CHECK_OK(mlx_models_add(rig.models, path, NULL)); }
 
-static void list_loaded(void *user, mlx_served_model_t *model, mlx_serving_t *serving) {
-  (void)serving;
+static void list_loaded(void *user, mlx_served_model_t *model, mlx_servings_t *servings) {
+  (void)servings;
   strcat(user, mlx_served_model_name(model));
 }
 
@@ -401,7 +401,7 @@ TEST(a_scan_adds_models_and_leaves_out_those_that_are_gone) {
   CHECK_INT((int64_t)mlx_models_count(rig.models), 2);
   CHECK_TEXT(mlx_served_model_name(mlx_models_at(rig.models, 1)), "c");
   CHECK(!mlx_models_at(rig.models, 2));
-  CHECK(mlx_served_model_serving(a));  // its requests still run
+  CHECK(mlx_servings_at(mlx_served_model_servings(a), 0));  // its requests still run
   for (int i = 0; i < 4; ++i) put(a);
   rig_stored = "?";  // a scan that fails changes nothing
   mlx_status_t status = mlx_models_scan(rig.models);

@@ -78,7 +78,8 @@ TEST(a_device_error_in_mid_stream_ends_the_stream_with_an_error) {
   for (int i = 0; i < 3000 && !counted; ++i) {
     if (i) mlx_sleep_ms(10);
     client_call(port, "GET", "/metrics", "", NULL, &reply);
-    counted = strstr(reply_text(&reply), "mlxcel_failed_steps_total{model_name=\"tiny-llama\"} 3");
+    counted =
+        strstr(reply_text(&reply), "mlxcel_failed_steps_total{model_name=\"tiny-llama\",engine=\"0\"} 3");
     mlx_text_clear(&reply.body);
   }
   CHECK(counted);

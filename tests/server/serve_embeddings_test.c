@@ -350,7 +350,7 @@ TEST(prompts_have_the_names_of_the_model) {
 
 // Waits until texts wait for the encoder.
 static void wait_for_texts(void) {
-  static const char name[] = "\nmlxcel_requests_waiting{model_name=\"all-MiniLM-L6-v2\"} ";
+  static const char name[] = "\nmlxcel_requests_waiting{model_name=\"all-MiniLM-L6-v2\",engine=\"0\"} ";
   bool waiting = false;
   for (int i = 0; i < 60000 && !waiting; ++i) {
     reply_t reply;

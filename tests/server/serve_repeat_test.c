@@ -87,6 +87,15 @@ TEST(requests_together_after_a_restart_and_with_more_threads_have_the_same_bits)
   CHECK_INT(serve_stop(&served), 0);
 }
 
+TEST(requests_on_two_engines_have_the_same_bits) {
+  served_t served;
+  expect_alone();
+  SERVE(&served, TINY, "--device", "cpu", "--engines", "2", "--parallel", "4");
+  check_together(served.port, "on two engines");
+  check_together(served.port, "on two engines with prefixes from the cache");
+  CHECK_INT(serve_stop(&served), 0);
+}
+
 TEST(preempted_requests_have_the_same_bits) {
   served_t served;
   expect_alone();
@@ -147,6 +156,6 @@ TEST(cpu_levels_with_fused_multiply_add_have_the_same_bits) {
 }
 
 TEST_MAIN(CASE(requests_together_after_a_restart_and_with_more_threads_have_the_same_bits),
-          CASE(preempted_requests_have_the_same_bits),
+          CASE(requests_on_two_engines_have_the_same_bits), CASE(preempted_requests_have_the_same_bits),
           CASE(quantized_requests_have_the_same_bits_alone_and_the_same_tokens_together),
           CASE(cpu_levels_with_fused_multiply_add_have_the_same_bits))

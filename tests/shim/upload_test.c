@@ -399,7 +399,42 @@ TEST(a_gpu_without_free_memory_refuses_a_commit) {
   mlx_device_close(device);
 }
 
-TEST_MAIN(CASE(weights_reach_a_gpu_and_progress_goes_from_zero_to_all), CASE(cpu_uses_weights_in_place),
+// The stub fails if memory is taken on another GPU than that of the thread's context.
+TEST(two_gpus_are_used_in_turn_by_one_thread) {
+  set_up();
+  setenv("STUB_GPUS", "2", 1);
+  mlx_map_t vmfb = compile("cuda", module_text, for_cuda);
+  const mlx_weights_t given = weights();
+  mlx_device_t *devices[2];
+  mlx_device_program_t *programs[2];
+  mlx_buffer_t *buffers[2], *outs[2];
+  for (int i = 0; i < 2; ++i) {
+    CHECK_OK(mlx_device_open_gpu(i, &devices[i]));
+    CHECK_OK(mlx_program_load(devices[i], vmfb.data, vmfb.size, &given, &programs[i]));
+    CHECK_OK(mlx_buffer_reserve(devices[i], words(1 << 28), &buffers[i]));
+    CHECK_OK(mlx_buffer_share(devices[i], words(25), &outs[i]));
+  }
+  for (size_t step = 1; step < 3; ++step) {
+    for (int i = 0; i < 2; ++i) CHECK_OK(mlx_buffer_commit(buffers[i], step * 65 * MIB));
+    for (int i = 0; i < 2; ++i) check_zero(buffers[i], step * 65 * MIB - 4096, 1024);
+  }
+  for (int i = 0; i < 2; ++i) {
+    call(programs[i], "get_a", &outs[i], 1);
+    CHECK(!memcmp(mlx_buffer_host(outs[i]), archive, A_SIZE));
+  }
+  for (int i = 0; i < 2; ++i) {
+    mlx_buffer_free(outs[i]);
+    mlx_buffer_free(buffers[i]);
+    mlx_program_free(programs[i]);
+    mlx_device_close(devices[i]);
+  }
+  CHECK_ERROR(mlx_device_open_gpu(2, &devices[0]), MLX_UNAVAILABLE, "opening the GPU failed");
+  unsetenv("STUB_GPUS");
+  mlx_unmap(&vmfb);
+}
+
+TEST_MAIN(CASE(two_gpus_are_used_in_turn_by_one_thread),
+          CASE(weights_reach_a_gpu_and_progress_goes_from_zero_to_all), CASE(cpu_uses_weights_in_place),
           CASE(a_cancelled_upload_ends), CASE(weights_that_are_made_while_loading_reach_a_gpu),
           CASE(error_names_the_weight_that_does_not_match_the_module), CASE(upload_error_quotes_the_driver),
           CASE(input_memory_is_reused_only_when_it_is_free),

@@ -67,7 +67,7 @@ static inline bool gpu_runs(const char *name, int sm) {
   char target[64];
   uint64_t memory;
   int here = 0;
-  CHECK_OK(mlx_engine_gpu_target(target, sizeof target, &memory));
+  CHECK_OK(mlx_engine_gpu_target(0, target, sizeof target, &memory));
   CHECK(sscanf(target, "cuda:sm_%d", &here) == 1);
   if (here < sm)
     fprintf(stderr, "  %s: skipped, needs a GPU from sm_%d on; this GPU is sm_%d\n", name, sm, here);
@@ -90,7 +90,7 @@ static inline int gpu_run(void (*prepare)(void), const check_case_t *cases, size
   uint64_t memory;
   if (argc > 1 && !strcmp(argv[1], "--prepare"))
     return check_run(&(check_case_t){"prepare", prepare}, 1, 1, argv);
-  mlx_status_t status = mlx_engine_gpu_target(target, sizeof target, &memory);
+  mlx_status_t status = mlx_engine_gpu_target(0, target, sizeof target, &memory);
   if (status) return gpu_refuse(status);
   if (argc < 2 || strcmp(argv[1], "--whole")) return check_run(cases, count, argc, argv);
   const int failed = check_run(&(check_case_t){"prepare", prepare}, 1, 1, argv);

@@ -3,11 +3,14 @@
 // or reused without a wait. Environment variables control it:
 //   STUB_SM         compute capability of the GPU; unset: there is no GPU
 //   STUB_DRIVER     version of the driver
+//   STUB_GPUS       number of GPUs (default: 1). Memory that is created for another GPU than that of the
+//                   thread's context fails
 //   STUB_FREE       free memory in bytes (default: all of its 8 GiB); larger allocations fail
 //   STUB_BAD_WRITE  copies of exactly this many bytes to the GPU fail
 //   STUB_NO_RANGES  the driver has no virtual memory
 #include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -47,13 +50,17 @@ CUDA(cuGetErrorName, int code, const char **name) {
 }
 
 CUDA(cuDeviceGetCount, int *count) {
-  *count = 1;
+  *count = (int)setting("STUB_GPUS", 1);
+  return 0;
+}
+
+CUDA(cuDeviceGet, int *device, int index) {
+  *device = index;
   return 0;
 }
 
 CUDA(cuDeviceGetName, char *name, int length, int device) {
-  (void)device;
-  strncpy(name, "Stub", (size_t)length);
+  snprintf(name, (size_t)length, device ? "Stub %d" : "Stub", device);
   return 0;
 }
 
@@ -276,6 +283,24 @@ CUDA(cuMemFreeHost, void *bytes) {
   return 0;
 }
 
+// ---- contexts: one for each GPU ----
+
+static char contexts[16];
+static _Thread_local const char *current = contexts;
+
+CUDA(cuDevicePrimaryCtxRetain, void **context, int device) {
+  if (device < 0 || device >= (int)setting("STUB_GPUS", 1)) return NO_DEVICE;
+  *context = &contexts[device];
+  return 0;
+}
+
+CUDA(cuCtxSetCurrent, void *context) {
+  current = context;
+  return 0;
+}
+
+static int is_current(int device) { return current == &contexts[device]; }
+
 // Virtual memory: a reserved range cannot be accessed before memory is mapped into it.
 static size_t mapped;  // bytes
 
@@ -296,8 +321,9 @@ CUDA(cuMemAddressReserve, device_pointer *out, size_t size, size_t alignment, de
 CUDA(cuMemAddressFree, device_pointer pointer, size_t size) { return munmap(host_address(pointer), size); }
 
 CUDA(cuMemCreate, unsigned long long *handle, size_t size, const void *allocation, unsigned long long flags) {
-  (void)allocation, (void)flags;
+  (void)flags;
   *handle = 1;
+  if (!is_current(((const int *)allocation)[3])) return NO_DEVICE;  // CUmemAllocationProp.location.id
   return size > setting("STUB_FREE", TOTAL) - mapped ? OUT_OF_MEMORY : 0;
 }
 
@@ -309,7 +335,8 @@ CUDA(cuMemMap, device_pointer pointer, size_t size, size_t offset, unsigned long
 }
 
 CUDA(cuMemSetAccess, device_pointer pointer, size_t size, const void *access, size_t count) {
-  (void)access, (void)count;
+  (void)count;
+  if (!is_current(((const int *)access)[1])) return NO_DEVICE;  // CUmemAccessDesc.location.id
   int code = mprotect(host_address(pointer), size, PROT_READ | PROT_WRITE);
   memset(host_address(pointer), 0xa5, size);  // memory of a GPU is not zeroed
   return code;
@@ -350,17 +377,9 @@ CUDA(cuMemcpyDtoHAsync_v2, void *target, device_pointer source, size_t size, voi
 
 // ---- functions that succeed and do nothing ----
 
-CUDA(cuDevicePrimaryCtxRetain, void **context, int device) {
-  static char dummy;
-  (void)device;
-  *context = &dummy;
-  return 0;
-}
-
 #define NO_OP(name) \
   CUDA(name, void) { return 0; }
 NO_OP(cuDevicePrimaryCtxRelease_v2)
-NO_OP(cuCtxSetCurrent)
 NO_OP(cuMemRelease)
 NO_OP(cuStreamDestroy_v2)
 
@@ -377,9 +396,11 @@ CUDA(cuGetProcAddress, const char *name, void (**out)(void), int version, uint64
                NAMED("cuGetErrorString", cuGetErrorName),
                NAMED("cuInit", cuInit),
                NAMED("cuDeviceGetCount", cuDeviceGetCount),
+               NAMED("cuDeviceGet", cuDeviceGet),
                NAMED("cuDeviceGetName", cuDeviceGetName),
                NAMED("cuDeviceGetAttribute", cuDeviceGetAttribute),
                NAMED("cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain),
+               NAMED("cuCtxSetCurrent", cuCtxSetCurrent),
                NAMED("cuStreamCreate", cuStreamCreate),
                NAMED("cuStreamSynchronize", cuStreamSynchronize),
                NAMED("cuStreamWaitEvent", cuStreamWaitEvent),
