@@ -44,8 +44,9 @@ mlx_status_t mlx_cli_use_engines(const mlx_open_flags_t *open, int64_t engines, 
                   (long long)engines, MLX_MOST_ENGINES),
         "use fewer --engines");
   if (out->kv_events.endpoint && gpus * (size_t)engines != 1)
-    return mlx_status_hint(mlx_error(MLX_USAGE, "--kv-events needs one engine: its events do not name an engine"),
-                           "start a server for each GPU, each with its own --kv-events");
+    return mlx_status_hint(
+        mlx_error(MLX_USAGE, "--kv-events needs one engine: its events do not name an engine"),
+        "start a server for each GPU, each with its own --kv-events");
   for (size_t i = 0; i < open->gpu_count; ++i) {
     char text[160];
     int count;

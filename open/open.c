@@ -119,14 +119,16 @@ static mlx_status_t open_compiled(source_t *source, const mlx_compiled_t *compil
   return changed;
 }
 
-// Adds the modules to the remote cache, if that is wanted. The model runs also without it, so a failure is a note.
+// Adds the modules to the remote cache, if that is wanted. The model runs also without it, so a failure is a
+// note.
 static void publish(const source_t *source, const mlx_compiled_t *compiled) {
   const mlx_report_t *report = source->options->report;
   mlx_status_t status = NULL;
   if (!source->remote || !source->publish) return;
   for (size_t i = 0; i < compiled->module_count && !status; ++i) {
     bool added;
-    status = mlx_remote_modules_put(source->remote, compiled->modules[i].entry.folder, source->publish, &added);
+    status =
+        mlx_remote_modules_put(source->remote, compiled->modules[i].entry.folder, source->publish, &added);
     if (!status && added) mlx_report_note(report, "published in the remote cache");
   }
   if (status) mlx_report_note(report, "not published in the remote cache: %s", mlx_status_message(status));

@@ -46,10 +46,10 @@ typedef struct mlx_server_options {
   // divided by up to 4 models. Its report is not used.
   mlx_engine_options_t engine;
   const struct mlx_secret_key *publish_key;  // of mlx_open_located; NULL: modules are not published
-  const int *gpus;                    // the GPUs of each model's engines, in place of engine.gpu
-  size_t gpu_count;                   // 0: one device
-  size_t engines;                     // of a model on each device; 0: 1. All together are at most MLX_MOST_ENGINES
-  const char *chat_template;          // a format or a file, in place of the models' own; NULL: their own
+  const int *gpus;                           // the GPUs of each model's engines, in place of engine.gpu
+  size_t gpu_count;                          // 0: one device
+  size_t engines;             // of a model on each device; 0: 1. All together are at most MLX_MOST_ENGINES
+  const char *chat_template;  // a format or a file, in place of the models' own; NULL: their own
   mlx_kv_events_options_t kv_events;  // of the only model; strings are borrowed
   bool stored;  // the models are those in the cache (open/stored_models.h), which come and go
   // Adds and loads models, on a thread of its own, when the server listens. Until it returns, /health and

@@ -182,5 +182,4 @@ TEST(progress_is_reported_and_opening_can_be_cancelled) {
 TEST_MAIN(CASE(a_gguf_file_and_a_directory_are_opened_by_one_call),
           CASE(the_engine_keeps_the_tokens_of_the_prompt), CASE(options_reach_the_compiler),
           CASE(a_bundle_is_opened_by_the_same_call), CASE(an_unknown_name_is_an_error_with_a_hint),
-          CASE(a_name_is_checked_without_a_network),
-          CASE(progress_is_reported_and_opening_can_be_cancelled))
+          CASE(a_name_is_checked_without_a_network), CASE(progress_is_reported_and_opening_can_be_cancelled))

@@ -78,7 +78,8 @@ TEST(a_model_without_experts_refuses_the_field) {
               &reply);
   yyjson_doc *doc = parse_reply("/v1/completions", &reply, 400);
   CHECK_CONTAINS(yyjson_get_str(at(doc, "/error/message")), "the model has no experts");
-  CHECK_CONTAINS(yyjson_get_str(at(doc, "/error/message")), "Hint: a model with experts reports them on a CPU");
+  CHECK_CONTAINS(yyjson_get_str(at(doc, "/error/message")),
+                 "Hint: a model with experts reports them on a CPU");
   yyjson_doc_free(doc);
   CHECK_INT(serve_stop(&s), 0);
 }
