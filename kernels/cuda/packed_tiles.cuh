@@ -5,11 +5,11 @@
 #include "tile_format.cuh"
 
 #ifdef PRODUCT
-constexpr bool FEW_REGISTERS = EPILOGUE == 2, IN_F16 = true;  // two matrices at once; the parts of x are f16
+constexpr bool FEW_REGISTERS = EPILOGUE == 2;  // two matrices at once
 #else
-constexpr bool FEW_REGISTERS = false, IN_F16 = false;
+constexpr bool FEW_REGISTERS = false;
 #endif
-using Format = TileFormat<BITS, NUMBERS, OFFSET, HALVES, CENTER, FEW_REGISTERS, IN_F16>;
+using Format = TileFormat<BITS, NUMBERS, OFFSET, HALVES, CENTER, FEW_REGISTERS>;
 constexpr int TILE_BYTES = Format::bytes;
 constexpr int PIECES = Format::pieces;  // pieces of 32 columns in one load of codes
 
