@@ -8,8 +8,11 @@
 #define MLX_GROUP_PRODUCTS 3  // most products of one launch
 
 // All layers share one KV pool, so attention is on the kernel path in all layers or in none.
+#define MLX_HEAD_KINDS 4  // most kinds of heads with kernels: numbers of heads and KV heads, size of a head
 typedef struct mlx_network_attention {
-  mlx_attention_t form;  // of the first layer
+  mlx_attention_t form;            // of the first layer
+  int kinds;                       // of heads
+  int kind_nodes[MLX_HEAD_KINDS];  // an attention node of each kind; 0: the network has no attention
   int layers;            // that store keys and values
   int64_t row;  // numbers of a row of the KV pool of generic attention: keys of a position are whole rows in
                 // every layer
@@ -17,6 +20,10 @@ typedef struct mlx_network_attention {
   const char *unsupported;  // the feature that the kernels lack; static text
 } mlx_network_attention_t;
 mlx_network_attention_t mlx_network_attention(const mlx_graph_t *graph, const mlx_module_options_t *options);
+
+// The kind of heads that |a| has, an index into |kind_nodes|.
+int mlx_attention_kind(const mlx_graph_t *graph, const mlx_network_attention_t *attention,
+                       const mlx_attention_t *a);
 
 typedef struct mlx_fused_node {
   bool kernel;              // a kernel of kernels/cuda computes it; else it is lowered through StableHLO

@@ -244,8 +244,9 @@ static mlx_built_t lower_elements(mlx_function_t *f, const mlx_launch_t *l) {
 // Attention
 
 // Operand |nth| of attention, node |id|, without the ops that the attention kernel computes: those go to
-// |out|.
+// |out|. |id| 0: keys or values of another layer.
 static void read_heads(mlx_function_t *f, const mlx_launch_t *l, int id, int nth, mlx_cuda_qkv_t *out) {
+  if (!id) return;
   const mlx_node_t *node = node_at(f, id);
   if (node->kind == MLX_NODE_ROPE && mlx_launch_computes(l, id)) {
     out->table = mlx_rope_table(f, node->rope);
@@ -253,7 +254,10 @@ static void read_heads(mlx_function_t *f, const mlx_launch_t *l, int id, int nth
     node = node_at(f, id);
   }
   if (node->kind == MLX_NODE_HEAD_RMSNORM && mlx_launch_computes(l, id)) {
-    out->norms[nth] = (mlx_cuda_norm_t){.gain = weight(f, node, 1), .eps = node->eps};
+    if (nth < 2)
+      out->norms[nth] = (mlx_cuda_norm_t){.gain = weight(f, node, 1), .eps = node->eps};
+    else
+      out->value_norm = true;
     id = node->operands[0];
     node = node_at(f, id);
   }
