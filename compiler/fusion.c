@@ -36,7 +36,6 @@ static const char *unsupported_experts(const mlx_model_t *model, const mlx_modul
                                        const mlx_graph_t *graph, const mlx_node_t *node) {
   mlx_stored_t stored[3];  // gate, up, down
   if (!node->operands[3]) return "experts without a gate";
-  if (node->operands[9]) return "factors of experts";
   for (int i = 0; i < 3; ++i) {
     const mlx_node_t *weight = mlx_graph_operand(graph, node, 2 + i);
     stored[i] = stored_weight(model, options, weight);

@@ -7,11 +7,12 @@
 // parameters that it may have. experts_config.cuh has the other constants, here in capital letters. The
 // number of tokens is the last parameter, so that one image serves every step size.
 //
-// ROUTE     (scores[tokens, EXPERTS] f32, [batch,] [correction[EXPERTS] f32,] [results,] routing;
+// ROUTE     (scores[tokens, EXPERTS] f32, [batch,] [correction[EXPERTS] f32,] [factors[EXPERTS] f32,]
+//           [results,] routing;
 //           [width, at,] tokens)
 //   With BATCH, tokens of the batch (kernels/step.h) that are padding get no experts, and the experts of the
-//   others are reported in |results| if the batch asks for them: see experts_choose.cuh. With CORRECTION, and
-//   for other weights than those below, see experts_weigh.cuh.
+//   others are reported in |results| if the batch asks for them: see experts_choose.cuh. With CORRECTION,
+//   FACTORS, and for other weights than those below, see experts_weigh.cuh.
 //   routing: i32 [tokens * USED] expert of each pair, -1: none; then f32 [tokens * USED] weight of each pair:
 //   the softmax of the scores over all experts or, with SUM_TO_ONE, divided by its sum over the used ones.
 //   Of equal scores the lowest expert comes first.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the router of kernels/cuda/experts.cu (ROUTE) on a CPU (tests/kernels/packed_emulated.hpp), and compares it with f64 results.
 
-Weights by a softmax or by sigmoids, with and without a correction of the choice, sum_to_one, sum_eps, weight_scale and spread.
+Weights by a softmax or by sigmoids, with and without a correction of the choice, sum_to_one, sum_eps, weight_scale, spread, and factors of experts.
 
   tests/kernels/experts_emulated.py [C++ COMPILER]
 
@@ -15,8 +15,8 @@ import tempfile
 
 from emulated_kernels import BODIES, compile_command, write_config, write_kernels
 
-CASES = [  # experts, used, sum_to_one, sigmoid, correction, sum_eps, weight_scale, spread
-    (64, 8, 1, 0, 0, 0, 1, 0), (37, 4, 0, 0, 0, 0, 1, 0), (32, 4, 1, 1, 1, 1e-6, 1, 0), (70, 5, 1, 1, 1, 0.5, 2.5, 0), (6, 6, 0, 1, 0, 0, 1.7, 0),
+CASES = [  # experts, used, sum_to_one, sigmoid, correction, sum_eps, weight_scale, spread; a negative number of experts: with factors
+    (64, 8, 1, 0, 0, 0, 1, 0), (-128, 8, 1, 0, 0, 0, 1, 0), (-37, 4, 1, 1, 1, 0.5, 2.5, 0), (37, 4, 0, 0, 0, 0, 1, 0), (32, 4, 1, 1, 1, 1e-6, 1, 0), (70, 5, 1, 1, 1, 0.5, 2.5, 0), (6, 6, 0, 1, 0, 0, 1.7, 0),
     (40, 3, 1, 0, 1, 0, 1, 0), (256, 8, 0, 0, 1, 0, 0.25, 0), (16, 2, 0, 0, 0, 0, 1, 0.02), (37, 2, 0, 0, 0, 0, 1, 0.625), (6, 2, 0, 0, 0, 0, 1.5, 0.25)]
 BODY = {"float load_relaxed_in_order(const float *word)": "return *word;"}
 PROGRAM = """
@@ -37,7 +37,7 @@ static int __reduce_min_sync(unsigned, int x) {
 #include "experts.cu"
 
 enum { TOKENS = 13 };
-static float scores[TOKENS][EXPERTS], biases[EXPERTS];
+static float scores[TOKENS][EXPERTS], biases[EXPERTS], own_factors[EXPERTS];
 
 // The weights of a token's experts.
 static std::vector<double> weights_of(const float *row) {
@@ -65,10 +65,10 @@ static int check(int token, const int *routing) {
     near[i] = 1 / near[i];
   }
   for (int i = 0; i < USED; i++) {
-    const double wanted = (config.spread > 0 ? near[i] : weights[order[i]]) / (SUM_TO_ONE ? sum + config.sum_eps : 1) * config.weight_scale;
+    const double wanted = (config.spread > 0 ? near[i] : weights[order[i]]) / (SUM_TO_ONE ? sum + config.sum_eps : 1) * config.weight_scale * (FACTORS ? own_factors[order[i]] : 1);
     const float got = __uint_as_float(routing[(TOKENS + token) * USED + i]);
     if (routing[token * USED + i] != order[i]) return printf("token %d: expert %d, expected %d\\n", token, routing[token * USED + i], order[i]), 1;
-    if (!(fabs(got - wanted) < 1e-6 * config.weight_scale)) return printf("token %d, expert %d: weight %.9g, expected %.9g\\n", token, order[i], got, wanted), 1;
+    if (!(fabs(got - wanted) < 2e-6 * config.weight_scale)) return printf("token %d, expert %d: weight %.9g, expected %.9g\\n", token, order[i], got, wanted), 1;
   }
   return 0;
 }
@@ -77,17 +77,21 @@ int main() {
   std::normal_distribution<float> normal;
   for (auto &row : scores) for (float &v : row) v = 2 * normal(bits);
   for (float &v : biases) v = CORRECTION ? 0.3f * normal(bits) : 0;
+  for (float &v : own_factors) v = fabsf(normal(bits));
   int routing[2 * TOKENS * USED];
   std::fill(std::begin(routing), std::end(routing), -7);
   launch((TOKENS + 3) / 4, 1, 1, 128, 0, [&] {
+    probe(scores[0],
 #if CORRECTION
-    probe(scores[0], biases, routing, TOKENS);
-#else
-    probe(scores[0], routing, TOKENS);
+          biases,
 #endif
+#if FACTORS
+          own_factors,
+#endif
+          routing, TOKENS);
   });
   for (int token = 0; token < TOKENS; token++) if (check(token, routing)) return 1;
-  printf("route: %d of %d experts%s%s\\n", USED, EXPERTS, config.sigmoid ? ", sigmoids" : "", CORRECTION ? ", corrected" : "");
+  printf("route: %d of %d experts%s%s%s\\n", USED, EXPERTS, config.sigmoid ? ", sigmoids" : "", CORRECTION ? ", corrected" : "", FACTORS ? ", with factors" : "");
 }
 """
 
@@ -102,9 +106,9 @@ def main():
         write_kernels(path, {**BODIES, **BODY})
         (path / "test.cpp").write_text(PROGRAM)
         for experts, used, sum_to_one, sigmoid, correction, sum_eps, weight_scale, spread in CASES:
-            write_config(path, "experts", dict(experts=experts, used=used, sum_to_one=sum_to_one, sigmoid=sigmoid, sum_eps=sum_eps, weight_scale=weight_scale, spread=spread))
+            write_config(path, "experts", dict(experts=abs(experts), used=used, sum_to_one=sum_to_one, sigmoid=sigmoid, sum_eps=sum_eps, weight_scale=weight_scale, spread=spread))
             command = [*common, f"-I{path}", "-DNAME=probe", "-DROUTE=1", "-DBATCH=0",
-                       *(["-DCORRECTION=1"] if correction else [])]
+                       *(["-DCORRECTION=1"] if correction else []), *(["-DFACTORS=1"] if experts < 0 else [])]
             subprocess.run([*command, path / "test.cpp", "-o", path / "test"], check=True)
             subprocess.run([path / "test"], check=True, timeout=120)
 
