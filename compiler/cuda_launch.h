@@ -61,8 +61,8 @@ static inline bool mlx_cuda_has_token_product(int64_t rows, int64_t columns) {
 static inline int64_t mlx_token_rows(bool tiles) { return tiles ? 16 : 8; }
 int64_t mlx_token_shared_bytes(int64_t columns, bool tiles);
 
-// A product with an f32 matrix [rows, columns] that experts.cu computes (SCORES): a router, or another small
-// matrix.
+// A product with a matrix [rows, columns] of floats that experts.cu computes (SCORES): a router, or another
+// small matrix.
 static inline bool mlx_cuda_has_scores(int64_t rows, int64_t columns) {
   return rows <= 1024 && columns % 4 == 0;
 }

@@ -25,9 +25,11 @@ static const char *unsupported_linear(const mlx_stored_t stored, const mlx_modul
   return weight->dims[1] % MLX_CODES ? "matrices whose number of columns is not a multiple of 32" : NULL;
 }
 
-// Routers of quantized models are f32 matrices. experts.cu multiplies them and other small ones.
-static bool is_small_f32(const mlx_stored_t stored, const mlx_node_t *weight) {
-  return !stored.tiles.bits && stored.dtype == MLX_F32 &&
+// Routers of quantized models are f32 matrices. experts.cu multiplies them and other small ones that no other
+// kernel takes.
+static bool uses_scores(const mlx_stored_t stored, const mlx_module_options_t *options,
+                        const mlx_node_t *weight) {
+  return unsupported_linear(stored, options, weight) &&
          mlx_cuda_has_scores(weight->dims[0], weight->dims[1]);
 }
 
@@ -136,11 +138,12 @@ static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx
   if (node->kind == MLX_NODE_LINEAR) {
     const mlx_node_t *weight = mlx_graph_operand(graph, node, 1);
     const mlx_stored_t stored = stored_weight(model, options, weight);
-    if (!is_small_f32(stored, weight)) out->unsupported = unsupported_linear(stored, options, weight);
+    out->scores = uses_scores(stored, options, weight);
+    if (!out->scores) out->unsupported = unsupported_linear(stored, options, weight);
     out->kernel = !out->unsupported;
   } else if (node->kind == MLX_NODE_EMBED) {
     const mlx_stored_t stored = stored_weight(model, options, mlx_graph_operand(graph, node, 0));
-    out->kernel = !node->some && (stored.tiles.bits || (stored.dtype != MLX_F32 && node->dims[1] % 8 == 0));
+    out->kernel = stored.tiles.bits || (stored.dtype != MLX_F32 && node->dims[1] % 8 == 0);
   } else if (is_norm(node->kind)) {
     // In the 16-bit mode, IREE rounds and normalizes in one dispatch.
     out->kernel = !options->narrow && (is_row_norm(node->kind) ? node->dims[1] : node->head_dim) % 4 == 0;
@@ -161,7 +164,8 @@ static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx
     out->unsupported = unsupported_recurrent(graph, node);
     out->kernel = !out->unsupported;
   } else if (node->kind == MLX_NODE_HEAD_LINEAR) {
-    out->unsupported = "products of heads";
+    out->kernel = mlx_graph_operand(graph, node, 1)->dims[2] % 4 == 0;
+    if (!out->kernel) out->unsupported = "products of heads of this size";
   } else if (node->kind == MLX_NODE_HEAD_COLUMNS) {
     out->kernel = true;
   }
@@ -172,18 +176,13 @@ static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx
 
 static mlx_fused_node_t *at(const mlx_fusion_t *f, int id) { return &f->nodes[id - 1]; }
 
-static bool is_f32_product(const mlx_fusion_t *f, const mlx_node_t *node) {
-  const mlx_node_t *weight = mlx_graph_operand(f->graph, node, 1);
-  return is_small_f32(stored_weight(f->model, f->options, weight), weight);
-}
-
 // Whether |id| is a product that a kernel with an epilogue computes, and only one node uses it. Products of
 // few tokens have no epilogue.
 static bool is_free_product(const mlx_fusion_t *f, int id) {
   const mlx_node_t *node = mlx_graph_node(f->graph, id);
   const int64_t rows = node->dims[0] == MLX_DIM_TOKENS ? f->tokens : f->wanted;
   return node->kind == MLX_NODE_LINEAR && at(f, id)->kernel && node->uses == 1 && !mlx_cuda_uses_gemv(rows) &&
-         !is_f32_product(f, node);
+         !at(f, id)->scores;
 }
 
 // Mixtures of experts of any number of tokens add, too.
@@ -349,7 +348,7 @@ static void fuse_attention(const mlx_fusion_t *f, int id, const mlx_node_t *node
 // the order of 16-bit weights.
 static bool reads_parts(const mlx_fusion_t *f, int id, bool *out_rows16) {
   const mlx_node_t *node = mlx_graph_node(f->graph, id);
-  if (node->kind != MLX_NODE_LINEAR || !at(f, id)->kernel || is_f32_product(f, node)) return false;
+  if (node->kind != MLX_NODE_LINEAR || !at(f, id)->kernel || at(f, id)->scores) return false;
   *out_rows16 = !stored_weight(f->model, f->options, mlx_graph_operand(f->graph, node, 1)).tiles.bits;
   return !*out_rows16 || !f->options->narrow;
 }

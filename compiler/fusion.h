@@ -28,6 +28,7 @@ int mlx_attention_kind(const mlx_graph_t *graph, const mlx_network_attention_t *
 typedef struct mlx_fused_node {
   bool kernel;              // a kernel of kernels/cuda computes it; else it is lowered through StableHLO
   const char *unsupported;  // no kernel: static text, the feature that has none; NULL: a cheap op
+  bool scores;              // a product of experts.cu (SCORES)
   bool fused;               // computed together with its only user
   // A norm, gate and up, or attention whose users are all products that read bf16 parts. Its kernel stores
   // the parts; the value has no f32 form.

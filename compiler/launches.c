@@ -94,7 +94,7 @@ static void describe_product(const lister_t *l, const mlx_node_t *product, mlx_l
   const mlx_stored_t stored = stored_weight(l, product, 1);
   const int64_t rows = product->dims[0] == MLX_DIM_TOKENS ? l->fusion.tokens : l->fusion.wanted;
   out->kind = MLX_LAUNCH_PRODUCT;
-  if (!stored.tiles.bits && stored.dtype == MLX_F32)
+  if (state(l, (int)(product - l->fusion.graph->nodes) + 1)->scores)
     out->kernel = MLX_KERNEL_EXPERTS;
   else if (!stored.tiles.bits && (l->fusion.options->narrow || mlx_cuda_uses_gemv(rows)))
     out->kernel = MLX_KERNEL_LINEAR;
@@ -205,6 +205,10 @@ static void describe(const lister_t *l, int id, mlx_launch_t *out) {
       out->kernel = MLX_KERNEL_EXPERTS;
       break;
     case MLX_NODE_HEAD_COLUMNS: out->kind = MLX_LAUNCH_HEAD_COLUMNS; break;
+    case MLX_NODE_HEAD_LINEAR:
+      out->kind = MLX_LAUNCH_HEAD_PRODUCT;
+      out->kernel = MLX_KERNEL_EXPERTS;
+      break;
     case MLX_NODE_CONVOLVE:
     case MLX_NODE_DELTA:
     case MLX_NODE_SCAN:

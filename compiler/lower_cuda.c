@@ -141,7 +141,6 @@ void mlx_cuda_group(mlx_function_t *g, const char *name, mlx_built_t x, const ml
 
 mlx_built_t mlx_cuda_linear(mlx_function_t *g, const char *name, const mlx_cuda_product_t *p) {
   if (p->weight.quantized_weight) return mlx_cuda_quantized_linear(g, name, p);
-  if (p->weight.dtype == MLX_F32) return mlx_cuda_scores(g, name, p);
   if (mlx_cuda_uses_gemv(p->x.dims[0])) return gemv(g, name, p);
   return g->options->narrow ? gemm(g, name, p) : mlx_cuda_exact_gemm(g, name, p);
 }

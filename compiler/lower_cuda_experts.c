@@ -265,24 +265,27 @@ mlx_built_t mlx_cuda_experts(mlx_function_t *g, const mlx_node_t *node, const ch
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Routers
+// Routers, other small matrices, and products of heads
 
 mlx_built_t mlx_cuda_scores(mlx_function_t *g, const char *name, const mlx_cuda_product_t *p) {
   const mlx_built_t x = p->x, weight = p->weight;
-  const int64_t m = x.dims[0], n = weight.dims[0];
+  const bool of_heads = weight.rank == 3;
+  const int64_t m = x.dims[0], heads = of_heads ? weight.dims[0] : 1, n = weight.dims[of_heads];
   const bool vector = m <= 64;  // measured on an H200: tiles do not fill the GPU
   mlx_text_t d = {0};
   mlx_text_printf(&d, "NAME=mlx_scores\n%s=1\n", vector ? "SCORES_VECTOR" : "SCORES");
-  MLX_DEFINE(&d, {"n", n}, {"k", weight.dims[1]});
+  MLX_DEFINE(&d, {"n", n}, {"k", weight.dims[of_heads + 1]});
+  if (weight.dtype != MLX_F32) mlx_cuda_define_type(&d, "matrix", weight.dtype);
+  if (of_heads) MLX_DEFINE(&d, {"heads", heads});
   mlx_extern_t kernel = {
       .symbol = "mlx_scores",
       .file = mlx_cuda_image(g, MLX_KERNEL_EXPERTS, &d),
-      .grid = {vector ? mlx_ceil_div(n, 4) : mlx_ceil_div(m, 16), vector ? m : mlx_ceil_div(n, 32), 1},
+      .grid = {vector ? mlx_ceil_div(n, 4) : mlx_ceil_div(m, 16), vector ? m : mlx_ceil_div(n, 32) * heads, vector ? heads : 1},
       .threads = vector ? 128 : 256,
       .operands = {x, weight},
       .operand_count = 2,
       .updated_from = 2,
-      .result = MLX_TYPE(MLX_F32, m, n),
+      .result = MLX_TYPE(MLX_F32, m, heads * n),
       .constants = {(int32_t)m},
       .constant_count = 1};
   return mlx_cuda_call_into(g, name, &kernel, p->into);

@@ -24,8 +24,9 @@ mlx_built_t mlx_cuda_embed(mlx_function_t *g, const char *name, mlx_built_t tabl
                                        .operand_count = 2,
                                        .updated_from = 2,
                                        .result = MLX_TYPE(MLX_F32, m, width),
-                                       .constants = {(int32_t)width, mlx_cuda_float_bits(factor)},
-                                       .constant_count = 2});
+                                       .constants = {(int32_t)table.dims[0], (int32_t)width,
+                                                     mlx_cuda_float_bits(factor)},
+                                       .constant_count = 3});
 }
 
 mlx_built_t mlx_cuda_permute(mlx_function_t *g, const char *name, mlx_built_t x, mlx_built_t order) {

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the router of kernels/cuda/experts.cu (ROUTE) on a CPU (tests/kernels/packed_emulated.hpp), and compares it with f64 results.
+"""Runs the router of kernels/cuda/experts.cu (ROUTE) and its products with small matrices (SCORES) on a CPU (tests/kernels/packed_emulated.hpp), and compares
+them with f64 results.
 
 Weights by a softmax or by sigmoids, with and without a correction of the choice, sum_to_one, sum_eps, weight_scale, spread, and factors of experts.
 
@@ -95,6 +96,51 @@ int main() {
 }
 """
 
+SCORES_CASES = [  # tokens, rows, columns, heads, type of the matrix, SCORES_VECTOR
+    (3, 37, 64, 1, "F32", 1), (19, 37, 132, 1, "F32", 0), (2, 16, 4, 1, "BF16", 1), (17, 5, 12, 1, "F16", 0), (3, 20, 64, 3, "BF16", 1), (18, 40, 160, 3, "BF16", 0)]
+SCORES_PROGRAM = """
+#include "packed_emulated.hpp"
+#include <algorithm>
+#include <random>
+using std::min;
+#include "experts.cu"
+int main() {
+  std::mt19937 bits(5);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(TOKENS * HEADS * K), y(TOKENS * HEADS * N + 1, -7);
+  std::vector<matrix_t> w(HEADS * N * K);
+  std::vector<double> wide(w.size());
+  for (float &v : x) v = normal(bits);
+  for (size_t i = 0; i < w.size(); i++) {
+    if (config.matrix == Dtype::F32) {
+      const float v = normal(bits);
+      memcpy(&w[i], &v, sizeof w[i]), wide[i] = v;
+    } else {
+      w[i] = (bits() & 0x83ff) | 0x3c00;
+      wide[i] = config.matrix == Dtype::F16 ? half_to_float((unsigned short)w[i]) : half_of((unsigned)w[i], 0);
+    }
+  }
+#if SCORES_VECTOR
+  launch((N + 3) / 4, TOKENS, HEADS, 128, 0, [&] { probe(x.data(), w.data(), y.data(), TOKENS); });
+#else
+  launch((TOKENS + 15) / 16, (N + 31) / 32 * HEADS, 1, 256, 0, [&] { probe(x.data(), w.data(), y.data(), TOKENS); });
+#endif
+  for (int t = 0; t < TOKENS; t++)
+    for (int h = 0; h < HEADS; h++)
+      for (int n = 0; n < N; n++) {
+        double sum = 0, size = 0;
+        for (int k = 0; k < K; k++) {
+          const double product = x[(t * HEADS + h) * K + k] * wide[(h * N + n) * K + k];
+          sum += product, size += fabs(product);
+        }
+        const float got = y[(t * HEADS + h) * N + n];
+        if (!(fabs(got - sum) <= 1e-6 * size)) return printf("token %d, head %d, row %d: %.9g, expected %.9g\\n", t, h, n, got, sum), 1;
+      }
+  if (y.back() != -7) return printf("the kernel wrote past the result\\n"), 1;
+  printf("scores: %d tokens, %d heads of %d x %d\\n", TOKENS, HEADS, N, K);
+}
+"""
+
 
 def main():
     compiler = sys.argv[1] if len(sys.argv) > 1 else "c++"
@@ -109,6 +155,12 @@ def main():
             write_config(path, "experts", dict(experts=abs(experts), used=used, sum_to_one=sum_to_one, sigmoid=sigmoid, sum_eps=sum_eps, weight_scale=weight_scale, spread=spread))
             command = [*common, f"-I{path}", "-DNAME=probe", "-DROUTE=1", "-DBATCH=0",
                        *(["-DCORRECTION=1"] if correction else []), *(["-DFACTORS=1"] if experts < 0 else [])]
+            subprocess.run([*command, path / "test.cpp", "-o", path / "test"], check=True)
+            subprocess.run([path / "test"], check=True, timeout=120)
+        (path / "test.cpp").write_text(SCORES_PROGRAM)
+        for tokens, n, k, heads, kind, vector in SCORES_CASES:
+            write_config(path, "experts", dict(n=n, k=k, matrix=f"Dtype::{kind}", heads=heads))
+            command = [*common, f"-I{path}", "-DNAME=probe", "-DSCORES_VECTOR=1" if vector else "-DSCORES=1", f"-DTOKENS={tokens}"]
             subprocess.run([*command, path / "test.cpp", "-o", path / "test"], check=True)
             subprocess.run([path / "test"], check=True, timeout=120)
 

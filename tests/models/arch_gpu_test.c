@@ -41,7 +41,6 @@ static mlx_status_t prepare_fixture(void *user, const char *name) {
   return NULL;
 }
 
-// Ops without kernels are on the generic path, beside the kernels of the other ops.
 static mlx_status_t prepare_wide(void *user, const char *wide) {
   char folder[] = "/tmp/mlxcel-arch-XXXXXX", name[64], path[512], file[64];
   if (!wide_name(wide, name)) return NULL;
@@ -53,7 +52,7 @@ static mlx_status_t prepare_wide(void *user, const char *wide) {
       &(mlx_compile_options_t){.target = "cuda:sm_90",
                                .weights = MLX_WEIGHTS_AUTO,
                                .context = CONTEXT,
-                               .kernels = wide_has_kernels(name) ? MLX_KERNELS_REQUIRED : MLX_KERNELS_AUTO},
+                               .kernels = MLX_KERNELS_REQUIRED},
       file);
   snprintf(path, sizeof path, WIDE_GOLDENS "%s.json", name);
   snprintf(file, sizeof file, "wide/%.40s.json", name);

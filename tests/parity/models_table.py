@@ -99,8 +99,7 @@ def quantized(text, fixtures):
 def main():
     tokens, files, texts = hugging_face(), gguf(), encoders()
     defaults = json.loads((ROOT / "tests" / "goldens" / "config_defaults.json").read_text())["fixtures"]
-    # Attention of Gemma 4 is on the generic path of a GPU.
-    wide = {path.stem for path in (FIXTURES / "wide").glob("*.json") if not path.stem.startswith("gemma4")}
+    wide = {path.stem for path in (FIXTURES / "wide").glob("*.json")}
     lines, encoder_lines = [HEAD], [ENCODERS]
     for path in sorted((ROOT / "models").glob("*.c")):
         text = path.read_text()
