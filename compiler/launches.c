@@ -85,9 +85,9 @@ static mlx_status_t add(lister_t *l, mlx_launch_t launch) {
 // Kinds
 
 // Long segments have a kernel of their own if attention rounds to 16 bits.
-static mlx_kernel_kind_t attention_kernel(const lister_t *l) {
-  const bool narrow = mlx_module_rounds_attention(l->fusion.options) && l->fusion.tokens >= MLX_LONG_STEP;
-  return narrow ? MLX_KERNEL_ATTENTION : MLX_KERNEL_ATTENTION_F32;
+static mlx_kernel_kind_t attention_kernel(const lister_t *l, const mlx_attention_t *a) {
+  const bool narrow = mlx_module_rounds_attention(l->fusion.options) && a->head_dim <= MLX_ATTEND_WHOLE;
+  return narrow && l->fusion.tokens >= MLX_LONG_STEP ? MLX_KERNEL_ATTENTION : MLX_KERNEL_ATTENTION_F32;
 }
 
 static void describe_product(const lister_t *l, const mlx_node_t *product, mlx_launch_t *out) {
@@ -217,7 +217,7 @@ static void describe(const lister_t *l, int id, mlx_launch_t *out) {
       break;
     case MLX_NODE_ATTENTION:
       out->kind = MLX_LAUNCH_ATTENTION;
-      out->kernel = attention_kernel(l);
+      out->kernel = attention_kernel(l, &node->attention);
       out->parts = state(l, id)->parts;
       break;
     default: break;

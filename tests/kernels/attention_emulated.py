@@ -20,9 +20,9 @@ KERNEL_BODIES = {
     "int4 load_again(const int *from)": "return *(const int4 *)from;",
     "void mma_tf32(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1)": "multiply_tf32(d, a, b0, b1);",
 }
-CASES = [  # tokens, position of the first, sizes, fields of the configuration, launches: queries, threads, stages
+CASES = [  # tokens, position of the first, sizes, fields of the configuration, launches: queries, threads, stages, blocks of a cluster if there are several
     (5, 61, dict(HEADS=8, KV_HEADS=2, WINDOW=0, SINKS=0), dict(head_dim=64, kv="F32", step=32), [(8, 128, 1), (16, 32, 2), (32, 128, 1), (64, 128, 2)]),
-    (2, 70, dict(HEADS=6, KV_HEADS=2, WINDOW=35, SINKS=1), dict(head_dim=80, kv="BF16", step=32), [(8, 64, 1), (16, 64, 1)]),
+    (2, 70, dict(HEADS=6, KV_HEADS=2, WINDOW=35, SINKS=1), dict(head_dim=80, kv="BF16", step=32), [(8, 64, 1), (8, 32, 1, 2), (16, 64, 1)]),
     (3, 40, dict(HEADS=2, KV_HEADS=1, WINDOW=0, SINKS=0), dict(head_dim=256, kv="F16", softcap="20.0f", step=16), [(8, 64, 1), (32, 64, 1)]),
     (3, 30, dict(HEADS=4, KV_HEADS=1, WINDOW=0, SINKS=0), dict(head_dim=48, kv="Q8_0", step=32), [(16, 64, 1), (8, 32, 1)]),
     # Rows in shared memory are wider than heads.
@@ -32,9 +32,9 @@ CASES = [  # tokens, position of the first, sizes, fields of the configuration, 
     (3, 30, dict(HEADS=4, KV_HEADS=1, WINDOW=0, SINKS=0), dict(head_dim=8, kv="Q8_0", step=32), [(16, 64, 1), (8, 32, 1)]),
     (2, 30, dict(HEADS=4, KV_HEADS=1, WINDOW=0, SINKS=0), dict(head_dim=248, kv="Q8_0", step=16), [(8, 32, 1)]),
     # Heads that are read in pieces, in a page with a layer of other heads before theirs.
-    (5, 61, dict(HEADS=8, KV_HEADS=2, WINDOW=0, SINKS=0, LINES_BEFORE=24), dict(head_dim=512, kv="F32", step=16), [(8, 128, 1), (16, 128, 1), (16, 64, 1)]),
+    (5, 61, dict(HEADS=8, KV_HEADS=2, WINDOW=0, SINKS=0, LINES_BEFORE=24), dict(head_dim=512, kv="F32", step=16), [(8, 128, 1), (8, 64, 1, 2), (16, 128, 1), (16, 64, 1)]),
     (3, 40, dict(HEADS=4, KV_HEADS=1, WINDOW=35, SINKS=1, LINES_BEFORE=3), dict(head_dim=512, kv="BF16", softcap="20.0f", step=16), [(8, 64, 1), (16, 96, 1)]),
-    (2, 30, dict(HEADS=2, KV_HEADS=1, WINDOW=0, SINKS=0), dict(head_dim=320, kv="F32", step=16), [(8, 64, 1), (16, 64, 1)]),
+    (2, 30, dict(HEADS=2, KV_HEADS=1, WINDOW=0, SINKS=0), dict(head_dim=320, kv="F32", step=16), [(8, 64, 1), (8, 32, 1, 2), (16, 64, 1)]),
     (2, 30, dict(HEADS=2, KV_HEADS=2, WINDOW=0, SINKS=0), dict(head_dim=384, kv="Q8_0", step=16), [(8, 64, 1)]),
     # The launch with warpgroups, on a GPU without wgmma.
     (7, 61, dict(HEADS=8, KV_HEADS=2, WINDOW=50, SINKS=1), dict(head_dim=64, kv="F32", step=64), [(128, 512, 2)]),
@@ -126,9 +126,9 @@ int main(int count, char **arguments) {
   for (int i = 0; i < slot_pages; i++) batch[128 + i] = 1 + (i * 5 + 2) % slot_pages;
   for (int i = 0; i < TOKENS * SHARE; i += QUERIES) placed.insert(placed.end(), {0, 0, TOKENS, POSITION, i, 0, 0, 0});
   placed.insert(placed.end(), {-1, TOKENS, 0, 0, 0, 0, 0, 0});
-  const int bytes = QUERIES * QUERY_PITCH * 4 + WK * (KEY_BYTES + VALUE_BYTES) + 8 * WK * QUERIES;
+  const int bytes = QUERIES * QUERY_PITCH * 4 + WK * (KEY_BYTES + VALUE_BYTES) + 8 * WK * QUERIES + (SPLIT > 1 ? 4 * WK * QUERIES * (COLUMNS + 2) : 0);
   auto run = [&](float *to, int part_rows) {
-    launch(KV_HEADS, (int)placed.size() / 8, 1, THREADS, bytes, [&] {
+    launch(KV_HEADS, (int)placed.size() / 8, SPLIT, THREADS, bytes, [&] {
       attend(q.data(), (const pool_t *)pool.data(), batch.data(), placed.data(),
 #if SINKS
              sinks.data(),
@@ -321,12 +321,12 @@ def main():
             run(command, path, APPEND_MAIN, dict(NAME="append", APPEND=1, HEAD_NORM=int("head_norm_eps" in fields), **{"BIAS": 0, **sizes}), fields)
         for tokens, position, sizes, fields, launches in CASES:
             results = set()
-            for queries, threads, stages in launches:
+            for queries, threads, stages, *split in launches:
                 scale = f"{fields['head_dim'] ** -0.5!r}f"
                 launch = {"head_dim": fields["head_dim"], "kv": fields["kv"], "scale": scale, **fields, "queries": queries, "stages": stages, "threads": threads}
                 if threads == 512:
                     launch["warpgroups"] = "true"
-                run(command, path, MAIN, dict(NAME="attend", SPLIT=1, LAYERS=2, TOKENS=tokens, POSITION=position, **sizes), launch, path / "out")
+                run(command, path, MAIN, dict(NAME="attend", SPLIT=split[0] if split else 1, TOKENS=tokens, POSITION=position, **sizes), launch, path / "out")
                 results.add((path / "out").read_bytes())
             if len(results) != 1:
                 sys.exit("launches of the same attention give different bits")
