@@ -57,8 +57,8 @@ static bool same_heads(const mlx_attention_t *a, const mlx_attention_t *b) {
   return a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim;
 }
 
-// The feature of a layer's attention that attention.cu and attention_f32.cu do not support; NULL: they support
-// all of it.
+// The feature of a layer's attention that attention.cu and attention_f32.cu do not support; NULL: there is
+// none.
 static const char *unsupported_attention(const mlx_attention_t *a) {
   if (a->value_dim) return "latent attention";
   if (!mlx_attend_has(a->head_dim)) return "attention heads of this size";
@@ -295,8 +295,8 @@ static bool is_free_rope(const mlx_fusion_t *f, int id, int64_t head_dim) {
          node->rope->dims <= head_dim;
 }
 
-// The append kernel normalizes a head by the threads that rotate it, a power of two of them. |eps|: that of the
-// norm.
+// The append kernel normalizes a head by the threads that rotate it, a power of two of them. |eps|: that of
+// the norm.
 static bool is_free_head_norm(const mlx_fusion_t *f, int id, int64_t head_dim, double eps) {
   const mlx_node_t *node = mlx_graph_node(f->graph, id);
   return node->kind == MLX_NODE_HEAD_RMSNORM && at(f, id)->kernel && node->uses == 1 && node->eps == eps &&

@@ -108,8 +108,8 @@ void mlx_cuda_token_products(mlx_function_t *g, const char *name, const mlx_toke
 mlx_built_t mlx_cuda_experts(mlx_function_t *g, const mlx_node_t *node, const char *name,
                              const mlx_expert_weights_t *weights, mlx_built_t x, mlx_cuda_norm_t norm,
                              mlx_built_t scores, mlx_built_t residual);
-// Product with a small matrix of floats (mlx_cuda_has_scores), or of each head with its own: weight [heads, out,
-// in].
+// Product with a small matrix of floats (mlx_cuda_has_scores), or of each head with its own: weight [heads,
+// out, in].
 mlx_built_t mlx_cuda_scores(mlx_function_t *g, const char *name, const mlx_cuda_product_t *p);
 
 #endif  // MLXCEL_COMPILER_LOWER_CUDA_H_

@@ -7,9 +7,9 @@
 // Operands q f32 [N, heads, HEAD_DIM], k and v f32 [N, kv_heads, HEAD_DIM]; with BIAS those of q, k and v f32
 //          [heads or kv_heads, HEAD_DIM]; with HEAD_NORM gains of q and k f32 [HEAD_DIM]; with TURN
 //          cosine and sine f32 [N, ROTARY/2]; batch (kernels/step.h); pool in/out; rotated q f32, without
-//          TURN a copy; int layer, page, before (Layer), heads, kv_heads (0: of a layer that has no keys; k and v are not
-//          read); with BIAS the sum of 1 if q has a
-//          bias, 2 if k has one, 4 if v has one: the others are not read
+//          TURN a copy; int layer, page, before (Layer), heads, kv_heads (0: the layer has no keys of its
+//          own; k and v are not read); with BIAS the sum of 1 if q has a bias, 2 if k has one, 4 if v has
+//          one: the others are not read
 // Launch   grid (ceil((heads + 2 * kv_heads) * HEAD_DIM / 1024), N, 1), block (128, 1, 1), no dynamic shared
 //          memory. Rows of padding tokens are not written.
 
@@ -49,8 +49,8 @@ __device__ __forceinline__ float4 rotate4(float4 a, float4 c, float4 b, float4 s
                      rotate(a.w, c.w, b.w, s.w));
 }
 
-// A head of a token: its numbers, and what comes before RoPE. |bias| is that of the head; NULL: none. |factor|
-// is that of the head's RMS norm, 1 without a norm. |gain| NULL: none.
+// A head of a token: its numbers, and what comes before RoPE. |bias| is that of the head; NULL: none.
+// |factor| is that of the head's RMS norm, 1 without a norm. |gain| NULL: none.
 struct Head {
   const float *numbers, *bias, *gain;
   float factor;

@@ -6,8 +6,9 @@
 // SPLIT, STAGES and THREADS: keys are added in units of STEP positions, each with its own softmax, and the
 // units are merged in ascending order. A unit that a query does not see changes nothing, not even a rounding.
 //
-// Heads of more than 256 are read in pieces of PIECE columns, because a unit of whole keys and values does not
-// fit shared memory: first the pieces of the keys, then those of the values, each of which is merged at once.
+// Heads of more than 256 are read in pieces of PIECE columns, because a unit of whole keys and values
+// does not fit shared memory: first the pieces of the keys, then those of the values, each of which is
+// merged at once.
 //
 // Products run on tensor cores as TF32: a number is the sum of a part of 11 bits and the rest. The product
 // of two rests is below 2^-23 of the result and left out. Numbers of a 16-bit or 8-bit pool have no rest.
@@ -25,10 +26,11 @@
 //           16-bit weights (packed.cu), with this MP; heads*HEAD_DIM % 128 == 0)
 //          grid (KV heads, tiles, SPLIT), block (THREADS, 1, 1)
 //          dynamic shared memory: mlx_attend_f32_tile (compiler/cuda_launch.h)
-//          A block has QUERIES queries (token x head, for the heads that share keys): 8, or 16 for each of WQ
-//          warps (one with heads of more than 256). WK = THREADS / 32 / WQ groups of warps process a unit each; STAGES units per group are in
-//          shared memory. SPLIT > 1 (sm_90 and later, not sm_12x) divides the units among the blocks of a
-//          cluster, for few queries with a long history. The compiler chooses these numbers.
+//          A block has QUERIES queries (token x head, for the heads that share keys): 8, or 16 for each of
+//          WQ warps (one warp with heads of more than 256). WK = THREADS / 32 / WQ groups of warps process
+//          a unit each; STAGES units per group are in shared memory. SPLIT > 1 (sm_90 and later, not
+//          sm_12x) divides the units among the blocks of a cluster, for few queries with a long history.
+//          The compiler chooses these numbers.
 //          With config.warpgroups, attention_warpgroups.cuh computes the tile.
 
 #if APPEND
@@ -311,7 +313,8 @@ __device__ __forceinline__ constexpr int place_of(int what, int piece) {
   return CUT ? (what * PIECES + piece) % 2 : what;
 }
 
-// Sums of a lane: of weight * value (columns 16 * i + 4 * quad and the next three of a piece), and the softmax.
+// Sums of a lane: of weight * value (columns 16 * i + 4 * quad and the next three of a piece), and the
+// softmax.
 struct Sums {
   float4 sum[HALVES][SIXTEENS];
   Softmax soft;

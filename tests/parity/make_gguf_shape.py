@@ -12,6 +12,7 @@ template, so that a server can be measured. --layers: fewer layers than the real
 --sparse writes no data: enough to compile a module. Needs numpy only.
 """
 import argparse
+import itertools
 import math
 import struct
 
@@ -44,6 +45,7 @@ DELTA = {"qwen3.5-0.8b": (16, 16, 128), "qwen3.5-9b": (16, 32, 128)}  # key head
 TAPS = {"qwen35": 4, "lfm2": 3}  # of the convolution
 WINDOWS = {"gemma3": 1024, "gemma4": 512, "gpt-oss": 128, "cohere2": 4096}
 LAYER_WIDTH, SHARED_KV, GLOBAL_WIDTH = 256, 18, 512  # gemma4: of per-layer embeddings; last layers without keys; of a head in every sixth layer
+LAYER_SCALE = "layer_output_scale"  # a number that the module has as a constant: 0.5, also in a sparse file
 NORMS = {"gemma3": ("attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm"), "gemma4": ("attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm", "post_norm"),
          "gpt-oss": ("attn_norm", "post_attention_norm"), "cohere2": ("attn_norm",),
          "qwen35": ("attn_norm", "post_attention_norm")}
@@ -115,6 +117,8 @@ def tensors_of(shape, mix, layers):
             vectors += [("attn_q_norm", width), ("attn_k_norm", width)]
         if arch == "gpt-oss":
             vectors += [("attn_sinks", heads)]
+        if arch == "gemma4":
+            vectors += [(LAYER_SCALE, 1)]
         for name, size in vectors:
             yield f"blk.{i}.{name}.weight", F32, (size,)
             if arch == "starcoder2":
@@ -234,6 +238,10 @@ def main():
                 part = blocks[key][:left]
                 file.write(part.data)
                 left -= len(part)
+        for (name, _, _), before in zip(tensors, itertools.accumulate(sizes, initial=0)):
+            if LAYER_SCALE in name:
+                file.seek(len(head) + before)
+                file.write(struct.pack("<f", 0.5))
     print(f"{args.out}: {args.shape} {args.mix}, {len(tensors)} tensors, {at / 1e9:.2f} GB{', sparse' if args.sparse else ''}")
 
 
