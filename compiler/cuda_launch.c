@@ -215,7 +215,8 @@ mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t 
   while (hopper && t.split < 8 && blocks * t.split * 2 <= processors) t.split *= 2;
   const int64_t least = head_dim > MLX_ATTEND_WHOLE ? 64 : 32;  // warps that share queries merge pieces
   t.threads = few ? 256 : head_dim <= 64 ? 64 : least;
-  while (t.threads > least && mlx_attend_f32_bytes(t, head_dim, kv_bytes) > (few ? most : room)) t.threads -= 32;
+  while (t.threads > least && mlx_attend_f32_bytes(t, head_dim, kv_bytes) > (few ? most : room))
+    t.threads -= 32;
   t.shared_bytes = mlx_attend_f32_bytes(t, head_dim, kv_bytes);
   return t;
 }

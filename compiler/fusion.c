@@ -29,8 +29,7 @@ static const char *unsupported_linear(const mlx_stored_t stored, const mlx_modul
 // kernel takes.
 static bool uses_scores(const mlx_stored_t stored, const mlx_module_options_t *options,
                         const mlx_node_t *weight) {
-  return unsupported_linear(stored, options, weight) &&
-         mlx_cuda_has_scores(weight->dims[0], weight->dims[1]);
+  return unsupported_linear(stored, options, weight) && mlx_cuda_has_scores(weight->dims[0], weight->dims[1]);
 }
 
 // experts.cu, and packed.cu for the matrices of experts. NULL: supported.

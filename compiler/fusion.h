@@ -13,7 +13,7 @@ typedef struct mlx_network_attention {
   mlx_attention_t form;            // of the first layer
   int kinds;                       // of heads
   int kind_nodes[MLX_HEAD_KINDS];  // an attention node of each kind; 0: the network has no attention
-  int layers;            // that store keys and values
+  int layers;                      // that store keys and values
   int64_t row;  // numbers of a row of the KV pool of generic attention: keys of a position are whole rows in
                 // every layer
   bool kernel;  // it is on the kernel path

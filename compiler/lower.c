@@ -117,9 +117,9 @@ static mlx_built_t lower_plain_product(mlx_function_t *f, const mlx_launch_t *l,
   const mlx_built_t into = is_head ? mlx_builder_load(f->b, MLX_ARG_LOGITS) : MLX_NO_VALUE,
                     x = emitted(f, node->operands[0]), matrix = weight(f, node, 1);
   const bool scores = l->kernel == MLX_KERNEL_EXPERTS, wide = mlx_cuda_uses_gemv(x.dims[0]) || scores;
-  const mlx_cuda_product_t p = {
-      .x = wide ? as_f32(f, node->operands[0]) : x, .weight = matrix, .into = into};
-  const mlx_built_t product = scores ? mlx_cuda_scores(f, node->name, &p) : mlx_cuda_linear(f, node->name, &p);
+  const mlx_cuda_product_t p = {.x = wide ? as_f32(f, node->operands[0]) : x, .weight = matrix, .into = into};
+  const mlx_built_t product =
+      scores ? mlx_cuda_scores(f, node->name, &p) : mlx_cuda_linear(f, node->name, &p);
   if (is_head && product.id) mlx_builder_store(f->b, MLX_ARG_LOGITS, product);
   return is_head ? MLX_NO_VALUE : product;
 }
@@ -158,8 +158,7 @@ static void lower_products(mlx_function_t *f, const mlx_launch_t *l) {
 static mlx_built_t lower_head_product(mlx_function_t *f, const mlx_launch_t *l) {
   const mlx_node_t *node = node_at(f, l->node);
   return mlx_cuda_scores(
-      f, node->name,
-      &(mlx_cuda_product_t){.x = as_f32(f, node->operands[0]), .weight = weight(f, node, 1)});
+      f, node->name, &(mlx_cuda_product_t){.x = as_f32(f, node->operands[0]), .weight = weight(f, node, 1)});
 }
 
 static mlx_expert_weights_t expert_weights(const mlx_function_t *f, const mlx_node_t *node) {

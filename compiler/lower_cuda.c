@@ -169,7 +169,8 @@ static bool rounds(const mlx_function_t *g, const mlx_attention_t *a) {
   return mlx_module_rounds_attention(g->options) && a->head_dim <= MLX_ATTEND_WHOLE;
 }
 
-static mlx_attend_f32_tile_t choose_f32_tile(const mlx_function_t *g, const mlx_attention_t *a, bool is_long) {
+static mlx_attend_f32_tile_t choose_f32_tile(const mlx_function_t *g, const mlx_attention_t *a,
+                                             bool is_long) {
   const mlx_dtype_t kv = g->options->kv;
   const int64_t bytes = kv == MLX_Q8_0 ? 1 : (int64_t)mlx_dtype_info(kv)->block_bytes;
   return mlx_attend_f32_tile(is_long, g->size.tokens, a->heads, a->kv_heads, a->head_dim, bytes,
@@ -216,9 +217,8 @@ void mlx_cuda_place_layer(const mlx_function_t *g, const mlx_attention_t *a, mlx
   kernel->constants[1] = (int32_t)(mlx_function_page_bytes(g, place.kind) / POOL_LINE);
   kernel->constants[2] = -1;
   if (!in_window_pages)
-    kernel->constants[2] = g->options->window_pages
-                               ? (int32_t)(mlx_function_page_bytes(g, MLX_WINDOW_PAGES) / POOL_LINE)
-                               : 0;
+    kernel->constants[2] =
+        g->options->window_pages ? (int32_t)(mlx_function_page_bytes(g, MLX_WINDOW_PAGES) / POOL_LINE) : 0;
 }
 
 // The biases that there are: 1 of q, 2 of k, 4 of v.

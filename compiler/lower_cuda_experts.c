@@ -277,16 +277,16 @@ mlx_built_t mlx_cuda_scores(mlx_function_t *g, const char *name, const mlx_cuda_
   MLX_DEFINE(&d, {"n", n}, {"k", weight.dims[of_heads + 1]});
   if (weight.dtype != MLX_F32) mlx_cuda_define_type(&d, "matrix", weight.dtype);
   if (of_heads) MLX_DEFINE(&d, {"heads", heads});
-  mlx_extern_t kernel = {
-      .symbol = "mlx_scores",
-      .file = mlx_cuda_image(g, MLX_KERNEL_EXPERTS, &d),
-      .grid = {vector ? mlx_ceil_div(n, 4) : mlx_ceil_div(m, 16), vector ? m : mlx_ceil_div(n, 32) * heads, vector ? heads : 1},
-      .threads = vector ? 128 : 256,
-      .operands = {x, weight},
-      .operand_count = 2,
-      .updated_from = 2,
-      .result = MLX_TYPE(MLX_F32, m, heads * n),
-      .constants = {(int32_t)m},
-      .constant_count = 1};
+  mlx_extern_t kernel = {.symbol = "mlx_scores",
+                         .file = mlx_cuda_image(g, MLX_KERNEL_EXPERTS, &d),
+                         .grid = {vector ? mlx_ceil_div(n, 4) : mlx_ceil_div(m, 16),
+                                  vector ? m : mlx_ceil_div(n, 32) * heads, vector ? heads : 1},
+                         .threads = vector ? 128 : 256,
+                         .operands = {x, weight},
+                         .operand_count = 2,
+                         .updated_from = 2,
+                         .result = MLX_TYPE(MLX_F32, m, heads * n),
+                         .constants = {(int32_t)m},
+                         .constant_count = 1};
   return mlx_cuda_call_into(g, name, &kernel, p->into);
 }

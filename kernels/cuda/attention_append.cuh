@@ -27,8 +27,8 @@ constexpr int biased = 0;
 // A key or a value of the pool. Keys or values of a page and head in an 8-bit pool are PAGE rows of HEAD_DIM
 // signed codes, then PAGE f32 scales.
 struct PoolRow {
-  u64 block;  // the first byte of the page's keys or values
-  int nth;    // of the page
+  u64 block;                                       // the first byte of the page's keys or values
+  int nth;                                         // of the page
   __device__ __forceinline__ u64 number() const {  // the first one, or its code
     return block / sizeof(pool_t) + nth * HEAD_DIM;
   }

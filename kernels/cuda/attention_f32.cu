@@ -141,8 +141,8 @@ static_assert(HEAD_DIM % 8 == 0 && STEP % PAGE == 0, "shape");
 
 // Adds the products of |nth| of the pieces of queries and keys to |score|; those with a rest to |sums|, which
 // the last piece adds.
-__device__ __forceinline__ void score_piece(float (&score)[FRAGMENTS][4], Products (&sums)[FRAGMENTS], int nth,
-                                            const float *queries, const unsigned char *keys) {
+__device__ __forceinline__ void score_piece(float (&score)[FRAGMENTS][4], Products (&sums)[FRAGMENTS],
+                                            int nth, const float *queries, const unsigned char *keys) {
   queries += lane_row() * QUERY_PITCH + lane_quad() * 4;
   keys += lane_row() * KEY_ROW;
 #pragma unroll 2
@@ -339,11 +339,11 @@ struct Merged {
 // LINES queries from the others.
 constexpr int LINES = QUERIES / SPLIT;
 struct Parts {
-  unsigned char *places;    // of the first unit; those of the next one are KEY_BYTES + VALUE_BYTES later
-  float *peaks, *weights;   // [WK][QUERIES]
-  float *gathered;          // [LINES][WK * SPLIT][COLUMNS], then peaks and weights [LINES][WK * SPLIT]
-  bool alone;               // the first block has all units
-  int line, nth, threads;   // the query that this thread merges, and which of the query's threads it is
+  unsigned char *places;   // of the first unit; those of the next one are KEY_BYTES + VALUE_BYTES later
+  float *peaks, *weights;  // [WK][QUERIES]
+  float *gathered;         // [LINES][WK * SPLIT][COLUMNS], then peaks and weights [LINES][WK * SPLIT]
+  bool alone;              // the first block has all units
+  int line, nth, threads;  // the query that this thread merges, and which of the query's threads it is
   __device__ __forceinline__ Parts(unsigned char *groups, bool only, int rank) {
     places = groups, alone = only;
     peaks = (float *)(groups + WK * (KEY_BYTES + VALUE_BYTES)), weights = peaks + WK * QUERIES;
@@ -443,7 +443,8 @@ struct Copies {
   template <int WHAT>
   __device__ __forceinline__ void start(const Work &work, const Pages &pages, int round, int piece = 0) {
     constexpr int PITCH = WHAT ? VALUE_ROW : KEY_ROW;
-    constexpr int CUT_OFF = CUT ? (HEAD_DIM - COLUMNS) * (int)sizeof(pool_t) : 0;  // bytes between rows of a piece
+    constexpr int CUT_OFF =
+        CUT ? (HEAD_DIM - COLUMNS) * (int)sizeof(pool_t) : 0;  // bytes between rows of a piece
     const int unit = work.unit_of(round), first = (work.begin + unit) * STEP;
     const int thread = threadIdx.x % (32 * WQ);
     unsigned char *to = place_of(WHAT, piece) ? values : keys;

@@ -56,7 +56,8 @@ struct Pages {
     table = batch + batch[window ? MLX_STEP_AT_WINDOW_PAGES : MLX_STEP_AT_PAGES] + (valid ? slot * pages : 0);
     positions = valid ? pages * PAGE : 0;
     pool = batch[window ? MLX_STEP_WINDOW_POOL_PAGES : MLX_STEP_POOL_PAGES];
-    start = (layer.at + (layer.before > 0 ? (u64)batch[MLX_STEP_WINDOW_POOL_PAGES] * layer.before : 0)) * LINE;
+    start =
+        (layer.at + (layer.before > 0 ? (u64)batch[MLX_STEP_WINDOW_POOL_PAGES] * layer.before : 0)) * LINE;
     page_bytes = (u64)layer.page * LINE;
   }
   // Offset of the keys of a position's page and head in the pool, in bytes; the values are BLOCK later. False

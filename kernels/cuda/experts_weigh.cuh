@@ -75,7 +75,8 @@ __device__ __forceinline__ void load_weights(float (&weights)[PER], u32 (&keys)[
 }
 
 // |correction|: [EXPERTS], with CORRECTION.
-__device__ __forceinline__ Choice choose_without_factors(const float *scores, const float *correction, int count) {
+__device__ __forceinline__ Choice choose_without_factors(const float *scores, const float *correction,
+                                                         int count) {
   if constexpr (PLAIN_SOFTMAX) {
     return choose(scores, count);
   } else {

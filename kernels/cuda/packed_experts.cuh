@@ -344,9 +344,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256, RESIDENT) NAME(const f
   float square = 0;
   if constexpr (PAIR) square = padding ? 0 : items.load(x, gain, weights, 0, PANEL, threadIdx.x);
   if (warp == 0 && !padding) {
-    const Choice choice =
-        choose_weighed(after_wait(scores) + (u64)token * EXPERTS, correction, factors,
-                       PAIR ? nth_expert + 1 : USED);
+    const Choice choice = choose_weighed(after_wait(scores) + (u64)token * EXPERTS, correction, factors,
+                                         PAIR ? nth_expert + 1 : USED);
     const int own_expert = lane - nth_expert;
     if (own_expert >= 0 && own_expert < (PAIR ? 1 : USED)) experts[own_expert] = choice.expert;
     if (routes && lane < USED) routes[lane] = choice.expert;

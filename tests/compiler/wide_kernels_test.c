@@ -28,11 +28,10 @@ static void check_small_ops(const char *name, const char *text) {
 }
 
 static void check_folder(const char *folder, const char *name) {
-  const mlx_compile_options_t options = {
-      .target = "cuda:sm_90",
-      .weights = MLX_WEIGHTS_AUTO,
-      .context = CONTEXT,
-      .kernels = MLX_KERNELS_REQUIRED};
+  const mlx_compile_options_t options = {.target = "cuda:sm_90",
+                                         .weights = MLX_WEIGHTS_AUTO,
+                                         .context = CONTEXT,
+                                         .kernels = MLX_KERNELS_REQUIRED};
   mlx_compile_job_t job;
   mlx_cache_entry_t entry;
   compile_quickly(true);
@@ -87,7 +86,7 @@ static int constant_of(const char *mlir, const char *name, int nth) {
 // and 3. A place is counted in lines of 64 bytes: where the layer is in a page, the page, and a window page.
 TEST(layers_find_their_keys_in_pages_with_layers_of_other_heads_and_share_them) {
   enum { LAYER = 2 * 2 * 16 * 256 * 4 / 64, PAGE = 2 * LAYER };
-  static const int places[][3] = {{0, PAGE, -1},     {0, PAGE, PAGE},   {LAYER, PAGE, -1},
+  static const int places[][3] = {{0, PAGE, -1},       {0, PAGE, PAGE},   {LAYER, PAGE, -1},
                                   {LAYER, PAGE, PAGE}, {LAYER, PAGE, -1}, {LAYER, PAGE, PAGE}};
   const mlx_compile_options_t options = {.target = "cuda:sm_90",
                                          .weights = MLX_WEIGHTS_AUTO,
@@ -104,7 +103,9 @@ TEST(layers_find_their_keys_in_pages_with_layers_of_other_heads_and_share_them) 
       snprintf(appended, sizeof appended, "layer%d.append", layer);
       CHECK_INT(constant_of(job.mlir, attended, i), places[layer][i]);
       CHECK_INT(constant_of(job.mlir, appended, i), places[layer][i]);
-      CHECK_INT(constant_of(job.mlir, appended, 4), layer >= 4 ? 0 : layer % 2 ? 1 : 2);  // keys that it stores
+      CHECK_INT(constant_of(job.mlir, appended, 4), layer >= 4  ? 0
+                                                    : layer % 2 ? 1
+                                                                : 2);  // keys that it stores
     }
   end_job(&job);
   CHECK_OK(mlx_remove_tree(folder));

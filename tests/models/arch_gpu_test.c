@@ -47,13 +47,12 @@ static mlx_status_t prepare_wide(void *user, const char *wide) {
   CHECK(mkdtemp(folder));
   write_wide_model(name, folder);
   snprintf(file, sizeof file, "wide/%.40s.mlxb", name);
-  gpu_compile(
-      folder,
-      &(mlx_compile_options_t){.target = "cuda:sm_90",
-                               .weights = MLX_WEIGHTS_AUTO,
-                               .context = CONTEXT,
-                               .kernels = MLX_KERNELS_REQUIRED},
-      file);
+  gpu_compile(folder,
+              &(mlx_compile_options_t){.target = "cuda:sm_90",
+                                       .weights = MLX_WEIGHTS_AUTO,
+                                       .context = CONTEXT,
+                                       .kernels = MLX_KERNELS_REQUIRED},
+              file);
   snprintf(path, sizeof path, WIDE_GOLDENS "%s.json", name);
   snprintf(file, sizeof file, "wide/%.40s.json", name);
   gpu_copy(path, file);
