@@ -247,7 +247,7 @@ static mlx_status_t create_graph(divider_t *d) {
 
 // The sum of |parts| in the order of a binary tree.
 static mlx_value_t add_slices(mlx_graph_t *graph, mlx_value_t *parts, int64_t count) {
-  char name[40];
+  char name[64];
   for (int64_t step = 1; step < count; step *= 2) {
     for (int64_t i = 0; i < count; i += 2 * step) {
       snprintf(name, sizeof name, "sum%lld_%lld", (long long)step, (long long)i);
@@ -263,7 +263,7 @@ static mlx_value_t append_sum(const divider_t *d, const mlx_node_t *node) {
   const int64_t count = slices_of_rank(d), columns = x.dims[1] / count;
   const char *weight = mlx_graph_operand(d->old, node, 1)->weight_name;
   mlx_value_t parts[MLX_MOST_RANKS];
-  char name[48];
+  char name[64];
   for (int64_t i = 0; i < count; ++i) {
     snprintf(name, sizeof name, "%.24s_in%lld", node->name, (long long)i);
     const mlx_value_t part =
