@@ -328,7 +328,7 @@ static const mlx_flag_t flags[] = {
     MLX_INT_FLAG(flags_t, count, "-n, --n-predict", "N",
                  "tokens of an answer, if the request has no limit (default: -1: until the model stops)", -1, 1 << 24),
     MLX_INT_FLAG(flags_t, open.engine.sequences, "-np, --parallel", "N",
-                 "requests that run at the same time (default: 32 on a CPU, 256 on a GPU, 64 for an encoder)", 1, 4096),
+                 "requests at a time (default: CPU 32, GPU 256, encoder 64)", 1, 4096),
     MLX_CONTEXT_FLAG(flags_t, open.context,
                      "context length in tokens (default: up to 8192; 0: the model's)", 0, 1 << 30),
     MLX_OPEN_FLAGS(flags_t, open),
