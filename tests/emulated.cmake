@@ -31,7 +31,7 @@ set(MLXCEL_IREE_COMPILE ${emulated}/iree-compile)
 
 # Tests that are built but not run (docs/internals/testing.md gives the reasons), and tests that are too slow for CI.
 set(not_emulated
-  arch_gpu_test crowd_gpu_test decode_gpu_test exact_gpu_test generate_gpu_test kernels_gpu_test mixed_gpu_test packed_gpu_test sample_gpu_test window_gpu_test  # no GPU is emulated
+  arch_gpu_test crowd_gpu_test decode_gpu_test exact_gpu_test generate_gpu_test kernels_gpu_test mixed_gpu_test packed_gpu_test routes_gpu_test sample_gpu_test serve_engines_gpu_test window_gpu_test  # no GPU is emulated
   serve_models_test signals_test                                    # qemu changes how a fault on a mapped file is reported
   leftover_test                                                     # forks hundreds of times; a fork under qemu can deadlock on a lock of qemu itself
   launch_test                                                       # mlxcel starts itself by the path of its own program, which this machine cannot run
@@ -40,5 +40,5 @@ set(not_emulated
   arch_test arch_packing_test bench_test chat_terminal_test chat_tmux_test chunks_test cli_test cpu_kernels_test generate_test gguf_arch_test)  # too long
 set(slowly_emulated act_order_test cache_test crowd_test grammar_test hints_test http_limits_test http_server_test idle_test generic_test gpu_test grammar_limits_test hf_packing_test json_schema_test kill_test oci_test output_format_test output_test packed_directory_test packer_test
   plain_marks_test progress_test pull_test resume_test sampling_test scheduler_test serve_end_test serve_origin_test serve_stored_test serve_test sign_test slow_grammar_test template_test tokenizer_image_test tokenizer_test
-  embedding_models_test embedding_verb_test encoder_test sample_row_test serve_embeddings_test serve_memory_test serve_repeat_test tool_memory_test)
+  embedding_models_test embedding_verb_test encoder_test sample_row_test serve_embeddings_test serve_memory_test serve_repeat_test tool_memory_test serve_engines_test ranks_test)
 set(MLXCEL_TEST_IREE_COMPILE ${MLXCEL_IREE_COMPILE})

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import types
 
+import openai
 import pytest
 
 sys.modules.setdefault("wget", types.ModuleType("wget"))  # for models that these tests do not pull
@@ -109,6 +110,11 @@ def with_defaults(self, path, data):
     return {**defaults, **data}
 
 
+def without_end(create):
+    """The same for requests of openai's client."""
+    return lambda self, *words, **fields: create(self, *words, **{**fields, "extra_body": {"ignore_eos": True, **(fields.get("extra_body") or {})}})
+
+
 def as_llama_server(body):
     if isinstance(body, dict) and "system_fingerprint" in body:
         body["system_fingerprint"] = "b" + body["system_fingerprint"]
@@ -136,6 +142,8 @@ utils.ServerProcess.start = start
 utils.ServerProcess.stop = lambda self: None
 utils.ServerProcess.make_request = changed_request(utils.ServerProcess.make_request)
 utils.ServerProcess.make_stream_request = changed_stream(utils.ServerProcess.make_stream_request)
+for resource in (openai.resources.Completions, openai.resources.chat.Completions):
+    resource.create = without_end(resource.create)
 utils.match_regex = lambda regex, text: isinstance(text, str) and len(text) > 0
 
 
