@@ -6,7 +6,11 @@
 #ifndef MLXCEL_RUNTIME_PAGE_WATCHER_H_
 #define MLXCEL_RUNTIME_PAGE_WATCHER_H_
 
+#include <stddef.h>
 #include <stdint.h>
+
+// The hash of |count| tokens after those with the hash |before|; 0 before the first token.
+uint64_t mlx_page_hash(uint64_t before, const int32_t *ids, size_t count);
 
 typedef struct mlx_page_watcher {
   // A sequence that begins with the tokens of |hash| finds the page. |parent| is the page before it; NULL:

@@ -118,7 +118,8 @@ void mlx_pool_release_slot(mlx_pool_t *pool, int32_t slot) { pool->slots[slot] =
 // Published pages
 
 // The finalizer of splitmix64, over each token.
-static uint64_t extend_hash(uint64_t hash, const int32_t *ids, size_t count) {
+uint64_t mlx_page_hash(uint64_t before, const int32_t *ids, size_t count) {
+  uint64_t hash = before;
   for (size_t i = 0; i < count; ++i) {
     hash += 0x9e3779b97f4a7c15u + (uint32_t)ids[i];
     hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9u;
@@ -211,7 +212,7 @@ int32_t mlx_pool_publish(mlx_pool_t *pool, int32_t parent, int32_t page, const i
   p->reused = false;
   memcpy(p->ids, ids, count * sizeof *ids);
   p->before = pool->pages[parent].after;
-  p->after = extend_hash(p->before, ids, count);
+  p->after = mlx_page_hash(p->before, ids, count);
   int32_t *bucket = bucket_of(pool, p->before);
   p->next_in_bucket = *bucket;
   *bucket = page;

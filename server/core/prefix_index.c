@@ -39,18 +39,6 @@ void mlx_prefix_index_free(mlx_prefix_index_t *index) {
   mlx_free(index);
 }
 
-// The finalizer of splitmix64, over each token.
-uint64_t mlx_prefix_hash(uint64_t before, const int32_t *ids) {
-  uint64_t hash = before;
-  for (size_t i = 0; i < MLX_PAGE_POSITIONS; ++i) {
-    hash += 0x9e3779b97f4a7c15u + (uint32_t)ids[i];
-    hash = (hash ^ hash >> 30) * 0xbf58476d1ce4e5b9u;
-    hash = (hash ^ hash >> 27) * 0x94d049bb133111ebu;
-    hash ^= hash >> 31;
-  }
-  return hash;
-}
-
 static uint32_t *bucket_of(const mlx_prefix_index_t *index, uint64_t hash) {
   return &index->buckets[hash & (index->bucket_count - 1)];
 }

@@ -19,10 +19,7 @@ typedef struct mlx_prefix_index mlx_prefix_index_t;
 mlx_status_t mlx_prefix_index_create(size_t pages, mlx_prefix_index_t **out_index) MLX_MUST_USE;
 void mlx_prefix_index_free(mlx_prefix_index_t *index);  // NULL is fine
 
-// The hash of the 16 tokens of a page after the pages with the hash |before|; 0 before the first page.
-uint64_t mlx_prefix_hash(uint64_t before, const int32_t *ids);
-
-// How many of the first pages the index holds. |hashes| [count] are those of mlx_prefix_hash.
+// How many of the first pages the index holds. |hashes| [count] are those of whole pages (mlx_page_hash).
 size_t mlx_prefix_index_find(const mlx_prefix_index_t *index, const uint64_t *hashes, size_t count);
 // Adds pages. They are now the most recently used ones; of them, the last page is dropped first.
 void mlx_prefix_index_add(mlx_prefix_index_t *index, const uint64_t *hashes, size_t count);

@@ -44,7 +44,7 @@ mlx_status_t mlx_servings_create(double stall_seconds, mlx_servings_t **out_serv
 static size_t hash_prompt(uint64_t before, const int32_t *ids, size_t count, uint64_t *out_hashes) {
   const size_t pages = count / MLX_PAGE_POSITIONS;
   for (size_t i = 0; i < pages; ++i)
-    out_hashes[i] = before = mlx_prefix_hash(before, ids + i * MLX_PAGE_POSITIONS);
+    out_hashes[i] = before = mlx_page_hash(before, ids + i * MLX_PAGE_POSITIONS, MLX_PAGE_POSITIONS);
   return pages;
 }
 

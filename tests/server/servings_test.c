@@ -322,7 +322,7 @@ static void hash_pages(int seed, size_t count, uint64_t *out) {
   uint64_t before = 0;
   for (size_t page = 0; page < count; ++page) {
     for (size_t i = 0; i < MLX_PAGE_POSITIONS; ++i) ids[i] = seed + (int32_t)(page * 16 + i);
-    out[page] = before = mlx_prefix_hash(before, ids);
+    out[page] = before = mlx_page_hash(before, ids, MLX_PAGE_POSITIONS);
   }
 }
 
