@@ -77,8 +77,8 @@ mlx_quantized_tile_t mlx_quantized_tile(int64_t m, int64_t n, int64_t k, bool pa
   return hopper ? hopper_tile(m, n, k, pair, rows16, processors) : portable_tile(m, n, pair, processors);
 }
 
-int64_t mlx_quantized_tile_shared_bytes(mlx_quantized_tile_t tile) {
-  return tile.stages * (tile.m * 384 + 16);
+int64_t mlx_quantized_tile_shared_bytes(mlx_quantized_tile_t tile, bool rows16) {
+  return tile.stages * (tile.m * (rows16 ? 384 : 256) + 16) + (rows16 ? 0 : tile.m * 4);
 }
 
 int64_t mlx_quantized_parts_bytes(int64_t m, int64_t k) {

@@ -23,11 +23,12 @@ typedef struct mlx_quantized_tile {
 mlx_quantized_tile_t mlx_quantized_tile(int64_t m, int64_t n, int64_t k, bool pair, bool rows16, bool hopper,
                                         int64_t processors);
 
-int64_t mlx_quantized_tile_shared_bytes(mlx_quantized_tile_t tile);  // dynamic shared memory of a block
+int64_t mlx_quantized_tile_shared_bytes(mlx_quantized_tile_t tile, bool rows16);  // dynamic, of a block
 // The blocks that divide K of a product with 16-bit weights (hopper) whose partial sums the next norm adds;
 // 0: the product adds them. Without clusters they are all resident.
 int64_t mlx_partial_split(int64_t m, int64_t n, int64_t k, int64_t processors);
-int64_t mlx_quantized_parts_bytes(int64_t m, int64_t k);  // output of packed.cu with SPLIT_INPUT for x[m, k]
+// Room for the output of packed.cu with SPLIT_INPUT for x[m, k], for any weights.
+int64_t mlx_quantized_parts_bytes(int64_t m, int64_t k);
 
 // Launch of packed.cu with FEW: y[m, n] over k columns with rows of 16-bit weights, for more than
 // MLX_GEMV_TOKENS and up to MLX_FEW_TOKENS tokens. GROUPS, SPLIT, TALL,

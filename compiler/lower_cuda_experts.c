@@ -168,7 +168,8 @@ static mlx_built_t gemm(const mixture_t *m, const char *name, mlx_built_t parts,
                                                                   mlx_cuda_tiled_build(t.m, pair)),
                                      .grid = {m->groups.tiles, mlx_ceil_div(n, t.n), 1},
                                      .threads = 32 * t.warps,
-                                     .shared_bytes = mlx_quantized_tile_shared_bytes(t),
+                                     .shared_bytes = mlx_quantized_tile_shared_bytes(
+                                         t, !(pair ? m->w->gate : m->w->down).quantized_weight),
                                      .result = MLX_TYPE(MLX_F32, m->groups.rows, n),
                                      .constants = {(int32_t)m->groups.rows, (int32_t)n, (int32_t)k},
                                      .constant_count = 3},
@@ -190,7 +191,7 @@ static mlx_built_t group(const mixture_t *m) {
                              .result = MLX_TYPE(MLX_I32, m->groups.words)});
 }
 
-// The bf16 parts of |x|, a row for each pair. |sorted|: x has these rows already; else it has a row per
+// The parts of |x|, a row for each pair. |sorted|: x has these rows already; else it has a row per
 // token.
 static mlx_built_t cut(const mixture_t *m, mlx_built_t x, bool sorted) {
   const bool rows16 = !(sorted ? m->w->down : m->w->gate).quantized_weight;
@@ -204,7 +205,7 @@ static mlx_built_t cut(const mixture_t *m, mlx_built_t x, bool sorted) {
                        &(mlx_extern_t){.symbol = "mlx_cut",
                                        .file = mlx_cuda_build_image(m->g, MLX_KERNEL_PACKED, &d,
                                                                     (mlx_kernel_build_t){.cost = 10}),
-                                       .grid = {mlx_ceil_div(mlx_ceil_div(k, 512) * 64, 256), rows, 1},
+                                       .grid = {rows, 1, 1},
                                        .threads = 256,
                                        .operands = {x, m->grouped},
                                        .operand_count = 2,

@@ -88,7 +88,7 @@ static const char *split_image(mlx_function_t *g, mlx_text_t *d, bool rows16, bo
 
 // The launch that splits |x|, or its norm, into parts.
 static mlx_extern_t launch_split(mlx_function_t *g, mlx_built_t x, bool rows16) {
-  const int64_t m = x.dims[0], k = x.dims[1], threads = mlx_ceil_div(mlx_ceil_div(k, 128), 4) * 64;
+  const int64_t m = x.dims[0], k = x.dims[1];
   const char *name = x.norm_gain ? "mlx_norm_parts" : "mlx_cut";
   mlx_text_t definitions = {0};
   mlx_text_printf(&definitions, "NAME=%s\nSPLIT_INPUT=1\n", name);
@@ -96,7 +96,7 @@ static mlx_extern_t launch_split(mlx_function_t *g, mlx_built_t x, bool rows16) 
              {"PARTIALS", x.partial_count != 0});
   mlx_extern_t kernel = {.symbol = name,
                          .file = split_image(g, &definitions, rows16, x.norm_gain, x.norm_eps),
-                         .grid = {mlx_ceil_div(threads, 256), mlx_ceil_div(m, 8) * 8, 1},
+                         .grid = {mlx_ceil_div(m, 8) * 8, 1, 1},
                          .threads = 256,
                          .operands = {{.id = x.id, .dtype = MLX_F32, .rank = 2, .dims = {m, k}}},
                          .operand_count = 1,
@@ -105,15 +105,13 @@ static mlx_extern_t launch_split(mlx_function_t *g, mlx_built_t x, bool rows16) 
                          .constants = {(int32_t)m, (int32_t)k},
                          .constant_count = 2};
   if (x.norm_gain) {
-    kernel.grid[0] = kernel.grid[1];
-    kernel.grid[1] = 1;
     kernel.operands[1] = gain_of(x);
     kernel.operand_count = kernel.updated_from = 2;
   }
   return kernel;
 }
 
-// |x| split into bf16 parts that add up to its f32 values, in the order of quantized or of 16-bit weights.
+// |x| split into parts that add up to its f32 values: f16 for quantized weights, or bf16 for 16-bit weights.
 // Consecutive products with the same x share them.
 static mlx_built_t split_into_parts(mlx_function_t *g, mlx_built_t x, bool rows16) {
   const int64_t m = x.dims[0], k = x.dims[1];
@@ -183,7 +181,7 @@ static mlx_text_t define_product(const mlx_function_t *g, mlx_epilogue_t epilogu
 
 // The launch of a product y[m, n] with tiles |t|, without operands and results.
 static mlx_extern_t launch_tiles(mlx_function_t *g, mlx_text_t *definitions, mlx_epilogue_t epilogue,
-                                 mlx_quantized_tile_t t, int64_t m, int64_t n) {
+                                 mlx_quantized_tile_t t, bool rows16, int64_t m, int64_t n) {
   MLX_DEFINE(definitions, {"PRODUCT", 1}, {"SPLIT", t.split}, {"bm", t.m}, {"bn", t.n}, {"stages", t.stages},
              {"warps", t.warps});
   return (mlx_extern_t){
@@ -192,7 +190,7 @@ static mlx_extern_t launch_tiles(mlx_function_t *g, mlx_text_t *definitions, mlx
                                    mlx_cuda_tiled_build(t.m, epilogue == MLX_EPILOGUE_GATED)),
       .grid = {mlx_ceil_div(m, t.m), mlx_ceil_div(n, t.n), t.split},
       .threads = 32 * t.warps,
-      .shared_bytes = mlx_quantized_tile_shared_bytes(t)};
+      .shared_bytes = mlx_quantized_tile_shared_bytes(t, rows16)};
 }
 
 // The launch of a product of few tokens with rows of 16-bit weights, without results. x, and its gain if it
@@ -242,7 +240,7 @@ mlx_built_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, const mlx_c
   const bool into_parts = pair && p->into_parts;
   if (into_parts) MLX_DEFINE(&definitions, {"y_parts", 1});
   mlx_extern_t kernel = few.groups ? launch_few(g, &definitions, epilogue, few, x)
-                                   : launch_tiles(g, &definitions, epilogue, t, m, n);
+                                   : launch_tiles(g, &definitions, epilogue, t, rows16, m, n);
   if (!few.groups) kernel.operands[kernel.operand_count++] = parts;
   if (shares) other = kernel.operands[0];
   kernel.operands[kernel.operand_count++] = mlx_cuda_words(g, weight);
@@ -266,7 +264,7 @@ mlx_built_t mlx_cuda_partial_linear(mlx_function_t *g, const char *name, const m
   mlx_quantized_tile_t t = {.m = m <= 64 ? 64 : 128, .n = 128, .split = 1, .stages = 4, .warps = 8};
   mlx_text_t definitions = define_product(g, MLX_EPILOGUE_PARTIAL, 1, weight);
   const mlx_built_t parts = split_into_parts(g, x, true);
-  mlx_extern_t kernel = launch_tiles(g, &definitions, MLX_EPILOGUE_PARTIAL, t, m, n);
+  mlx_extern_t kernel = launch_tiles(g, &definitions, MLX_EPILOGUE_PARTIAL, t, true, m, n);
   kernel.grid[2] = split;
   kernel.operands[0] = parts;
   kernel.operands[1] = weight;
@@ -289,7 +287,7 @@ void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_built_t x, co
       mlx_quantized_tile(m, n, k, false, rows16, mlx_cuda_is_hopper(g), g->options->kernels->gpu->blocks);
   mlx_text_t definitions = define_product(g, MLX_EPILOGUE_GROUP, count, weights[0]);
   const mlx_built_t parts = split_into_parts(g, x, rows16);
-  mlx_extern_t kernel = launch_tiles(g, &definitions, MLX_EPILOGUE_GROUP, t, m, n);
+  mlx_extern_t kernel = launch_tiles(g, &definitions, MLX_EPILOGUE_GROUP, t, rows16, m, n);
   const int32_t constants[] = {(int32_t)m, (int32_t)weights[0].dims[0], (int32_t)k,
                                (int32_t)weights[1].dims[0], (int32_t)last};
   memcpy(kernel.constants, constants, sizeof constants);

@@ -1,11 +1,12 @@
 // Linear layers with f32 accuracy: y[M,N] = x[M,K] . w[N,K]^T. w is codes of 2 to 8 bits with a scale, and
 // perhaps an offset, for every 32 or 16 columns (docs/internals/quantized-tiles.md has the layout), or rows
 // of 16-bit numbers. The results are those of converting w to f32 and multiplying in f32, up to rounding: x
-// is split into three bf16 parts whose sum is exact, codes are exact in bf16, and tensor cores sum the
-// products of a block of columns in f32. Only that sum is multiplied by the scale of the block.
+// is split into three bf16 parts whose sum is exact, or for codes into two f16 parts of 11 bits each; codes
+// are exact in both types, and tensor cores sum the products of a block of columns in f32. Only that sum is
+// multiplied by the scale of the block.
 //
 // Seven kernels, one per NVRTC compilation. A macro says which one:
-//   SPLIT_INPUT, split x into bf16 parts, once for all matrices that multiply it;
+//   SPLIT_INPUT, split x into parts, once for all matrices that multiply it;
 //   PRODUCT, the tensor-core kernel, for the many rows of a prefill;
 //   FEW, a tensor-core kernel for 9 to 16 rows, which is bound by reading the weights once;
 //   GEMV, the streaming kernel, for 1 to 8 rows;
@@ -21,14 +22,16 @@
 // of SPLIT_INPUT, PRODUCT, FEW and EMBED (packed_sizes.cuh), and constants of the other kernels.
 //
 // SPLIT_INPUT (x[M,K] f32, parts, M, K)
-//   parts, (2 * RUNS + ceil(RUNS/16)) * MP * 384 bytes; RUNS is ceil(K/128), MP is M rounded up to 8:
-//     bf16 [chunks of 64 columns][3: high, middle, low][MP][64]. The 16-byte pieces of a row are permuted by
-//     the last three bits of its index. The first 2 * RUNS chunks hold x, with zeros past column K. The
-//     remaining chunks hold the sums of x over each block of 32 columns, also as three parts. Such a chunk
-//     has 16 runs of 4 blocks; the sum of block b of run r is at column r/2*8 + b*2 + r%2.
-//     For rows of 16 bits there are no sums, and pair i of 8 neighbouring columns, number q of a piece of 32
-//     columns, is at column 8 * i + 2 * q of the piece.
-//   Launch:    grid (ceil(ceil(RUNS/4) * 64 / 256), MP, 1), block (256, 1, 1), no dynamic shared memory
+//   parts, at most (2 * RUNS + ceil(RUNS/16)) * MP * 384 bytes; RUNS is ceil(K/128), MP is M rounded up to 8:
+//     [chunks of 64 columns][high, (middle,) low][MP][64]. The 16-byte pieces of a row are permuted by the
+//     last three bits of its index. The first 2 * RUNS chunks hold x, with zeros past column K.
+//     For tiles of codes: two f16 parts of a row that is multiplied by a power of two, so that its largest
+//     number is just below 2^15. The remaining chunks hold the sums of x over each block of 32 columns, also
+//     as two parts, multiplied by that power and 2^-5. Such a chunk has 16 runs of 4 blocks; the sum of block
+//     b of run r is at column r/2*8 + b*2 + r%2. After all chunks: f32 [MP], 1 / that power of each row.
+//     For rows of 16 bits: three bf16 parts, no sums, and pair i of 8 neighbouring columns, number q of a
+//     piece of 32 columns, is at column 8 * i + 2 * q of the piece.
+//   Launch:    grid (MP, 1, 1), block (256, 1, 1), no dynamic shared memory
 //   With GAIN: (x[M,K] f32, gain[K] f32, parts, M, K): the parts of x's RMS norm; K % 8 == 0; grid (MP, 1, 1)
 //   With GAIN and LAYERNORM: (x, gain[K] f32, bias[K] f32, parts, M, K, HAS): the parts of x's layer norm.
 //   HAS: 1 if there is a gain, plus 2 if there is a bias; else they are not read
@@ -53,7 +56,8 @@
 //
 //   The compiler chooses the tile: BM x BN (a block's part of y; BM 16, 32, 64, 128), SPLIT, STAGES, WARPS
 //   Launch:    grid  (ceil(M/BM), ceil(N/BN), SPLIT), block (32*WARPS, 1, 1)
-//              dynamic shared memory  STAGES * (BM * 384 + 16) bytes
+//              dynamic shared memory  STAGES * (BM * 384 + 16) bytes; for tiles of codes
+//                STAGES * (BM * 256 + 16) + BM * 4
 //   SPLIT > 1 (sm_90 and later, not sm_12x) divides K among the SPLIT blocks of a cluster, which add their
 //   sums in order through each other's shared memory. The cluster size is part of the kernel and needs no
 //   launch attribute. Compiled for sm_90a with WARPS a multiple of 4 the kernel uses wgmma, else mma.sync.
@@ -84,7 +88,7 @@
 //   SPLIT_INPUT (x, groups, parts): parts has ROWS rows, row r for the pair groups[LIST_AT + r]. M is the
 //              number of tokens, and with SORTED the number of rows: x then has the rows of parts. M, K,
 //              ROWS, LIST_AT and USED, the number of experts of a token, are the last parameters. Launch:
-//              grid (ceil(ceil(K/512) * 64 / 256), ROWS, 1), block (256, 1, 1)
+//              grid (ROWS, 1, 1), block (256, 1, 1)
 //   PRODUCT: M is ROWS, SPLIT is 1. Row r of y is for the pair in row r of parts.
 //              EPILOGUE 2  (parts, w, w2, [bias, bias2,] groups, y)  y = act(x.w^T + bias) * (x.w2^T + bias2)
 //              EPILOGUE 0  (parts, w, [bias,] groups, y)             y = x.w^T + bias

@@ -21,10 +21,10 @@ __device__ __forceinline__ void multiply_all_wgmma(float (&acc)[GROUPS][FT][4], 
   auto fill = [&](int chunk) {
     const int stage = chunk % STAGES;
     if (chunk >= STAGES) barrier_wait(empty + stage * 8, chunk / STAGES % 2 ^ 1);
-    barrier_expect(full + stage * 8, rows * 384);
-    for (int p = 0; p < 3; p++)
+    barrier_expect(full + stage * 8, rows * PART_CHUNK);
+    for (int p = 0; p < PARTS; p++)
       copy_bulk(stages + stage * STAGE_BYTES + p * PLANE,
-                parts + (((u64)chunks.at(chunk) * 3 + p) * part_rows() + top) * 128, rows * 128,
+                parts + (((u64)chunks.at(chunk) * PARTS + p) * part_rows() + top) * 128, rows * 128,
                 full + stage * 8);
   };
   auto enter = [&](int chunk) {  // releases the previous chunk and waits for this one
@@ -54,10 +54,10 @@ __device__ __forceinline__ void multiply_all_mma(float (&acc)[GROUPS][FT][4], We
   const int column = threadIdx.x / 32 / DOWN * WT;
   auto fill = [&](int chunk) {  // one group of copies per chunk, empty past the end
     const u32 stage = stages + chunk % STAGES * STAGE_BYTES;
-    const u8 *from = parts + ((u64)chunks.at(chunk) * 3 * part_rows() + top) * 128;
+    const u8 *from = parts + ((u64)chunks.at(chunk) * PARTS * part_rows() + top) * 128;
     for (int i = threadIdx.x; chunk < chunks.count() && i < rows * 8; i += THREADS)
 #pragma unroll
-      for (int p = 0; p < 3; p++)
+      for (int p = 0; p < PARTS; p++)
         copy_async16(stage + p * PLANE + i * 16, from + ((u64)p * part_rows() * 8 + i) * 16);
     commit_copies();
   };
@@ -122,6 +122,7 @@ __device__ __forceinline__ float finish_expert(const float (&v)[WEIGHTS][4], int
 // A block's tile of y.
 struct Tile {
   unsigned char *memory;  // of the stages
+  const float *scales;    // with f16 parts: of the result of each token
   int top, end;           // its first token; the end of all tokens
   int left, rows;         // its first row of the matrix; all rows
   int warp, lane;
@@ -156,6 +157,12 @@ __device__ __forceinline__ void finish(const float *__restrict__ bias, const flo
     return token < last && row < at.rows && f < FRAGMENTS ? (u32)token * at.rows + row : OUTSIDE;
   };
   if constexpr (PARTIAL) y += (u64)blockIdx.z * size_m() * size_n();
+  auto scale = [&](float(&u)[4], int j) {  // a fragment of tokens from j * 8 on
+    if constexpr (PARTS == 2) {
+      const float2 by = *(const float2 *)(at.scales + warp / DOWN * WT + j * 8 + lane % 4 * 2);
+      u[0] *= by.x, u[1] *= by.y, u[2] *= by.x, u[3] *= by.y;
+    }
+  };
   float add[FRAGMENTS_EACH][4];  // all reads are issued before the first write, so that they overlap
 #pragma unroll
   for (int i = 0; ADD && i < FRAGMENTS_EACH * 4; i++) {
@@ -181,6 +188,7 @@ __device__ __forceinline__ void finish(const float *__restrict__ bias, const flo
 #pragma unroll
         for (int e = 0; e < 4; e++) v[n][e] = acc[group + n][j][e];
       }
+      scale(v[n], j);
     }
     if constexpr (config.y_parts) {
       float u[4];
@@ -300,9 +308,14 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
   if constexpr (ADD) added = after_wait(residual);
   const int tokens = ((end + 7) / 8 * 8) - top, used = tokens < BM ? tokens : BM;
   const Chunks chunks = {begin, runs > 0 ? runs : 0};
+  float *scales = (float *)(memory + STAGES * (STAGE_BYTES + 16));
+  if constexpr (PARTS == 2) {
+    if (threadIdx.x < used) scales[threadIdx.x] = row_scales(parts)[top + threadIdx.x];
+    if constexpr (!WGMMA) __syncthreads();
+  }
   if constexpr (WGMMA)
     multiply_all_wgmma(acc, weights, parts, stages, top, used, chunks);
   else
     multiply_all_mma(acc, weights, parts, stages, top, used, chunks);
-  finish(bias, bias2, tiles, y, acc, Tile{memory, top, end, left, rows, warp, lane}, added);
+  finish(bias, bias2, tiles, y, acc, Tile{memory, scales, top, end, left, rows, warp, lane}, added);
 }

@@ -124,7 +124,7 @@ __device__ __forceinline__ void cut_slice(u8 *to, const float *x, const float *g
         for (int step = 1; step < 8; step *= 2) square += __shfl_xor_sync(~0u, square, step);
         if (at % 8 == 0) squares[at / 8] = square;
       }
-      store_parts(to, at / 8 % 16, at / 128 * 8 + at % 8, v[i]);
+      store_parts(to, at / 8 % 16, at / 128 * 8 + at % 8, v[i], 1);
     }
   }
 }

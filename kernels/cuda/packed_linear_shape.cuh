@@ -10,7 +10,7 @@ constexpr bool WGMMA = HAS_WGMMA && WARPS % 4 == 0;
 constexpr bool ADD = EPILOGUE == 1, GATED = EPILOGUE == 2, GROUP = EPILOGUE == 3, PARTIAL = EPILOGUE == 4;
 constexpr int WEIGHTS = GATED ? 2 : 1;
 constexpr int THREADS = 32 * WARPS;
-constexpr int PLANE = BM * 128, STAGE_BYTES = 3 * PLANE;
+constexpr int PLANE = BM * 128, STAGE_BYTES = PARTS * PLANE;
 
 // A product has rows of weights as its rows and tokens as its columns. A warp computes FR groups of 16 rows
 // for WT tokens. The groups are assigned round-robin to the DOWN warps that share these tokens. With EPILOGUE
@@ -50,10 +50,10 @@ struct Chunks {
 
 // ---- with wgmma: d[64 rows, BM tokens] (+)= a[64, 16] . b[BM, 16]^T, b in shared memory ----
 
-// The products of all tokens of the tile, or the three parts of 16 tokens at once: their planes follow each
-// other in shared memory. An instruction with few columns takes as long as one with 48.
+// The products of all tokens of the tile, or the parts of 16 tokens at once: their planes follow each other
+// in shared memory. An instruction with few columns takes as long as one with 48.
 template <int FRAGMENTS>
 __device__ __forceinline__ void multiply(float (&d)[FRAGMENTS][4], const u32 (&a)[4], u64 tile, bool add) {
   static_assert(BM == 16 || BM == 32 || BM == 64 || BM == 128, "rows of a tile");
-  wgmma(d, a, tile, add);
+  wgmma<PARTS == 2>(d, a, tile, add);
 }

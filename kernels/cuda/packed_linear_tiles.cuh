@@ -101,13 +101,18 @@ struct TileProduct {
 
   // ---- offsets ----
   // Offsets of 32 columns are added as a separate product: all offsets of a row times the sums of the blocks
-  // of x. 16 columns are the 4 blocks of 4 runs, ordered so that a lane uses the offsets it loads. Both
-  // operands are split into three parts; products below 2^-24 are left out. Offsets of 16 columns (OFFSET 2)
-  // are factors of the sums of x, which are products with ones: a rare format, so it may cost more products.
+  // of x. 16 columns are the 4 blocks of 4 runs, ordered so that a lane uses the offsets it loads. These 16
+  // offsets of a row are multiplied by a power of two and split into two f16 parts, or into one if they are
+  // f16 or bf16 numbers. Offsets of 16 columns (OFFSET 2) are factors of the sums of x, which are products
+  // with ones: a rare format, so it may cost more products.
 
-  static constexpr int OFFSET_PARTS = NUMBERS == NUMBERS_BF16  ? 1
-                                      : NUMBERS == NUMBERS_F16 ? 2
-                                                               : 3;  // bf16 parts
+  static constexpr int OFFSET_PARTS = NUMBERS == NUMBERS_BF16 || NUMBERS == NUMBERS_F16 ? 1 : 2;
+
+  // The f16 parts of 16 offsets of the rows of a lane, and the factors of their products.
+  struct Offsets {
+    u32 a[2][4];
+    float upper, lower;
+  };
 
   // Loads the offsets of the four runs from `run` on; offsets of runs outside [from, to) are zero. v.tile
   // points to run `from`.
@@ -122,68 +127,92 @@ struct TileProduct {
     }
   }
 
-  static __device__ __forceinline__ void split_offsets(u32 (&a)[3][4], const Format::Offset (&offset)[4][2]) {
+  static __device__ __forceinline__ void split_offsets(Offsets &out, const Format::Offset (&offset)[4][2]) {
+    float value[4][2], scale[2];
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      u32 part[3];
-      split_bf16(part, offset_of(offset[i][0], 0), offset_of(offset[i][1], 0));
+    for (int i = 0; i < 8; i++) value[i / 2][i % 2] = offset_of(offset[i / 2][i % 2], 0);
 #pragma unroll
-      for (int p = 0; p < 3; p++) a[p][i] = part[p];
+    for (int t = 0; t < 2; t++) {  // the four lanes of a row have the same scale
+      float largest =
+          largest_of(largest_of(value[t][0], value[t][1]), largest_of(value[t + 2][0], value[t + 2][1]));
+      largest = largest_of(largest, __shfl_xor_sync(~0u, largest, 1));
+      largest = largest_of(largest, __shfl_xor_sync(~0u, largest, 2));
+      scale[t] = scale_below(largest);
     }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      split_f16(out.a[0][i], out.a[1][i], value[i][0] * scale[i % 2], value[i][1] * scale[i % 2]);
+    out.upper = inverse_of(scale[0]) / SUM_SCALE, out.lower = inverse_of(scale[1]) / SUM_SCALE;
   }
+
+  // ---- wgmma ----
 
   // A unit of work is the product of one group with one block of columns: 32, or 16 with HALVES. With OFFSET
   // 2 a piece has two more units, whose weights are ones. While a warpgroup scales one unit and unpacks the
   // next, the products of the other warpgroups run.
   static constexpr int UNITS = FACTORS;  // units of a piece
+  static constexpr int RUN_UNITS = 4 * GROUPS * UNITS;
+  // With up to 64 tokens, the next unit is unpacked while the products of this one run. With 128 they take
+  // long enough for another warpgroup to unpack and scale, and registers are short.
+  static constexpr int OPERANDS = BM <= 64 ? 2 : 1;
 
   // With 16 tokens the parts of x have a sum each, because one instruction multiplies all of them. That costs
   // registers: experts have large blocks, of which fewer would be resident.
-  static constexpr int UNIT_PARTS = BM == 16 && !MIXTURE ? 3 : 1;
+  static constexpr int UNIT_PARTS = BM == 16 && !MIXTURE ? PARTS : 1;
 
-  struct Unit {
-    float d[UNIT_PARTS * FT][4];
+  struct Operand {
     u32 a[2][4];
     float scale[2];
   };
 
-  static __device__ __forceinline__ void start_unit(Unit &u, Weights &v, int group, int piece, int nth,
-                                                    u32 stage) {
-    const int half = nth % (1 + HALVES);
-    const u64 tile = matrix_descriptor(stage) + piece % 2 * 4;  // step of 32 columns: 4 chunks of 16 bytes
+  // Unit |nth| of a run.
+  static constexpr __device__ int group_of(int nth) { return nth / UNITS % GROUPS; }
+  static constexpr __device__ int piece_of(int nth) { return nth / (GROUPS * UNITS); }
+
+  static __device__ __forceinline__ void prepare(Operand &o, Weights &v, int nth, int next, int left) {
+    const int group = group_of(nth), piece = piece_of(nth), factor = nth % UNITS,
+              half = factor % (1 + HALVES);
+    if (piece == 0 && factor == 0) convert_numbers(v, group);
 #pragma unroll
     for (int k = 0; k < 2; k++) {
       if (HALVES && k != half) continue;
-      if (nth > HALVES)
-        u.a[k][0] = u.a[k][1] = u.a[k][2] = u.a[k][3] = Format::ones;
+      if (factor > HALVES)
+        o.a[k][0] = o.a[k][1] = o.a[k][2] = o.a[k][3] = Format::ones;
       else
-        Format::unpack(u.a[k], v.words[group][0], v.words[group][1], piece, k);
+        Format::unpack(o.a[k], v.words[group][0], v.words[group][1], piece, k);
     }
-    if (piece == 0 && nth == 0) convert_numbers(v, group);
 #pragma unroll
-    for (int t = 0; t < 2; t++) u.scale[t] = factor_of(v, group, t, nth, piece);
+    for (int t = 0; t < 2; t++) o.scale[t] = factor_of(v, group, t, factor, piece);
+    if (factor == UNITS - 1) advance(v, group, piece, next, left);
+  }
+
+  static __device__ __forceinline__ void start_unit(float (&d)[UNIT_PARTS * FT][4], const Operand &o, int nth,
+                                                    u32 stage) {
+    const int half = nth % UNITS % (1 + HALVES);
+    const u64 tile = matrix_descriptor(stage) + piece_of(nth) % 2 * 4;  // 32 columns: 4 chunks of 16 bytes
     wgmma_fence();
     bool add = false;
 #pragma unroll
-    for (int p = 3 - UNIT_PARTS; p >= 0; p--)  // smallest parts first, for accuracy
+    for (int p = PARTS - UNIT_PARTS; p >= 0; p--)  // smallest parts first, for accuracy
 #pragma unroll
       for (int k = 0; k < 2; k++)
         if (!HALVES || k == half) {
-          multiply(u.d, u.a[k], tile + p * (PLANE / 16) + k * 2, add);
+          multiply(d, o.a[k], tile + p * (PLANE / 16) + k * 2, add);
           add = true;
         }
     wgmma_commit();
   }
 
-  static __device__ __forceinline__ void finish_unit(float (&acc)[FT][4], const Unit &u) {
+  static __device__ __forceinline__ void finish_unit(float (&acc)[FT][4],
+                                                     const float (&d)[UNIT_PARTS * FT][4],
+                                                     const float (&scale)[2]) {
 #pragma unroll
     for (int j = 0; j < FT; j++) {
-      const float(&high)[4] = u.d[j], (&middle)[4] = u.d[UNIT_PARTS / 2 * FT + j],
-            (&low)[4] = u.d[(UNIT_PARTS - 1) * FT + j];
       float sum[4];
 #pragma unroll
-      for (int e = 0; e < 4; e++) sum[e] = UNIT_PARTS == 1 ? high[e] : (low[e] + middle[e]) + high[e];
-      scale_into(acc[j], sum, u.scale[0], u.scale[1]);
+      for (int e = 0; e < 4; e++)
+        sum[e] = UNIT_PARTS == 1 ? d[j][e] : d[(UNIT_PARTS - 1) * FT + j][e] + d[j][e];
+      scale_into(acc[j], sum, scale[0], scale[1]);
     }
   }
 
@@ -199,20 +228,17 @@ struct TileProduct {
 #pragma unroll
       for (int k = 0; k < 4; k++) {
         if (run + k * 4 >= to) break;  // the sums of later runs were never written
-        u32 a[3][4];
-        split_offsets(a, offset);
+        Offsets o;
+        split_offsets(o, offset);
         if (k < 3) load_offsets(offset, v, g, run + k * 4 + 4, from, to);
         wgmma_fence();
 #pragma unroll
-        for (int order = 2; order >= 0; order--)
-#pragma unroll
-          for (int p = 0; p <= order; p++)
-            if (p < OFFSET_PARTS)
-              multiply(d, a[p], matrix_descriptor(stage + (order - p) * PLANE) + k * 2, order < 2 || p > 0);
+        for (int i = 2 * OFFSET_PARTS - 1; i >= 0; i--)  // smallest parts first
+          multiply(d, o.a[i / 2], matrix_descriptor(stage + i % 2 * PLANE) + k * 2, i < 2 * OFFSET_PARTS - 1);
         wgmma_commit();
         wgmma_wait<0>();
 #pragma unroll
-        for (int j = 0; j < FT * 4; j++) acc[g][j / 4][j % 4] += d[j / 4][j % 4];
+        for (int j = 0; j < FT; j++) scale_into(acc[g][j], d[j], o.upper, o.lower);
       }
     }
   }
@@ -220,28 +246,40 @@ struct TileProduct {
   template <typename Enter>
   static __device__ __forceinline__ void multiply_chunks_wgmma(float (&acc)[GROUPS][FT][4], Weights &v,
                                                                Chunks chunks, Enter enter) {
-    Unit unit;
+    float d[UNIT_PARTS * FT][4];
 #pragma unroll
-    for (int i = 0; i < UNIT_PARTS * FT * 4; i++) unit.d[i / 4][i % 4] = 0;
+    for (int i = 0; i < UNIT_PARTS * FT * 4; i++) d[i / 4][i % 4] = 0;
     if (SUMS)
       for (int chunk = 0; chunk < chunks.lead(); chunk++)
         add_offsets_wgmma(acc, v, enter(chunk), (chunks.first / 16 + chunk) * 16, chunks.first,
                           chunks.first + chunks.runs);
-    unit.scale[0] = unit.scale[1] = 0;  // the first finish_unit() then adds nothing
+    Operand operands[OPERANDS];
+    Operand &last = operands[OPERANDS - 1];  // of the unit before the first one of a run
+    last.scale[0] = last.scale[1] = 0;       // the first finish_unit() adds nothing
+    auto prepare_unit = [&](int run, int nth) {
+      prepare(operands[nth % OPERANDS], v, nth, chunks.first + run + 1, chunks.runs - 1 - run);
+    };
+    if (OPERANDS == 2 && chunks.runs > 0) prepare_unit(0, 0);
     u32 stage = 0;
     for (int run = 0; run < chunks.runs; run++)
 #pragma unroll
-      for (int nth = 0; nth < 4 * GROUPS * UNITS; nth++) {
-        const int piece = nth / (GROUPS * UNITS), group = nth / UNITS % GROUPS, part = nth % UNITS;
+      for (int nth = 0; nth < RUN_UNITS; nth++) {
         wgmma_wait<0>();
-        finish_unit(acc[(nth / UNITS + GROUPS - (part == 0)) % GROUPS], unit);
-        if (nth % (2 * GROUPS * UNITS) == 0) stage = enter(chunks.lead() + run * 2 + piece / 2);
-        start_unit(unit, v, group, piece, part, stage);
-        if (part == UNITS - 1) advance(v, group, piece, chunks.first + run + 1, chunks.runs - 1 - run);
+        finish_unit(acc[group_of(nth + RUN_UNITS - 1)], d, operands[(nth + OPERANDS - 1) % OPERANDS].scale);
+        if (nth % (RUN_UNITS / 2) == 0) stage = enter(chunks.lead() + run * 2 + nth / (RUN_UNITS / 2));
+        if (OPERANDS == 1) prepare_unit(run, nth);
+        start_unit(d, operands[nth % OPERANDS], nth, stage);
+        if (OPERANDS == 1) continue;
+        if (nth + 1 < RUN_UNITS)
+          prepare_unit(run, nth + 1);
+        else if (run + 1 < chunks.runs)
+          prepare_unit(run + 1, 0);
       }
     wgmma_wait<0>();
-    finish_unit(acc[GROUPS - 1], unit);
+    finish_unit(acc[GROUPS - 1], d, last.scale);
   }
+
+  // ---- mma.sync ----
 
   // Multiplies one piece of a run, for all groups.
   static __device__ __forceinline__ void multiply_piece(float (&acc)[GROUPS][FT][4], Weights &v, u32 stage,
@@ -261,19 +299,21 @@ struct TileProduct {
     }
 #pragma unroll
     for (int j = 0; j < FT; j += 2) {  // two fragments of 8 tokens at a time
-      u32 b[2][3][4];
+      u32 b[2][PARTS][4];
 #pragma unroll
-      for (int i = 0; i < 6; i++)
-        load_tokens(b[i / 3][i % 3], stage + i % 3 * PLANE, column + j * 8, piece % 2 * 4 + i / 3 * 2);
+      for (int i = 0; i < 2 * PARTS; i++)
+        load_tokens(b[i / PARTS][i % PARTS], stage + i % PARTS * PLANE, column + j * 8,
+                    piece % 2 * 4 + i / PARTS * 2);
 #pragma unroll
       for (int g = 0; g < GROUPS; g++)
 #pragma unroll
         for (int n = 0; n < 2; n++) {
           float d[2][4] = {};
 #pragma unroll
-          for (int p = 2; p >= 0; p--)  // smallest parts first, for accuracy
+          for (int p = PARTS - 1; p >= 0; p--)  // smallest parts first, for accuracy
 #pragma unroll
-            for (int k = 0; k < 2; k++) mma(d[HALVES ? k : 0], a[g][k], b[k][p][n * 2], b[k][p][n * 2 + 1]);
+            for (int k = 0; k < 2; k++)
+              mma_f16(d[HALVES ? k : 0], a[g][k], b[k][p][n * 2], b[k][p][n * 2 + 1]);
 #pragma unroll
           for (int h = 0; h <= HALVES; h++) scale_into(acc[g][j + n], d[h], factor[g][0][h], factor[g][1][h]);
 #pragma unroll
@@ -281,9 +321,9 @@ struct TileProduct {
             const int k = h - 1 - HALVES;
             float sum[4] = {};
 #pragma unroll
-            for (int p = 2; p >= 0; p--)
-              mma(sum, {Format::ones, Format::ones, Format::ones, Format::ones}, b[k][p][n * 2],
-                  b[k][p][n * 2 + 1]);
+            for (int p = PARTS - 1; p >= 0; p--)
+              mma_f16(sum, {Format::ones, Format::ones, Format::ones, Format::ones}, b[k][p][n * 2],
+                      b[k][p][n * 2 + 1]);
             scale_into(acc[g][j + n], sum, factor[g][0][h], factor[g][1][h]);
           }
         }
@@ -296,25 +336,22 @@ struct TileProduct {
 #pragma unroll
       for (int g = 0; g < GROUPS; g++) {
         Format::Offset offset[4][2];
-        u32 a[3][4];
+        Offsets o;
         load_offsets(offset, v, g, run + k * 4, from, to);
-        split_offsets(a, offset);
+        split_offsets(o, offset);
 #pragma unroll
         for (int j = 0; j < FT; j += 2) {
-          u32 b[3][4];
+          u32 b[PARTS][4];
           float d[2][4] = {};  // a separate sum: tensor cores do not round sums to nearest
 #pragma unroll
-          for (int p = 0; p < 3; p++) load_tokens(b[p], stage + p * PLANE, column + j * 8, k * 2);
+          for (int p = 0; p < PARTS; p++) load_tokens(b[p], stage + p * PLANE, column + j * 8, k * 2);
 #pragma unroll
-          for (int order = 2; order >= 0; order--)
+          for (int i = 2 * OFFSET_PARTS - 1; i >= 0; i--) {  // smallest parts first
+            mma_f16(d[0], o.a[i / 2], b[i % 2][0], b[i % 2][1]);
+            mma_f16(d[1], o.a[i / 2], b[i % 2][2], b[i % 2][3]);
+          }
 #pragma unroll
-            for (int p = 0; p <= order; p++)
-              if (p < OFFSET_PARTS) {
-                mma(d[0], a[p], b[order - p][0], b[order - p][1]);
-                mma(d[1], a[p], b[order - p][2], b[order - p][3]);
-              }
-#pragma unroll
-          for (int e = 0; e < 8; e++) acc[g][j + e / 4][e % 4] += d[e / 4][e % 4];
+          for (int n = 0; n < 2; n++) scale_into(acc[g][j + n], d[n], o.upper, o.lower);
         }
       }
   }

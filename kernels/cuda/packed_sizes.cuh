@@ -54,6 +54,10 @@ __device__ __forceinline__ int size_k() { return size_parameter<SIZE_K>(); }
 
 __device__ __forceinline__ int run_count() { return (size_k() + 127) / 128; }  // tiles along K
 __device__ __forceinline__ int chunk_count() { return run_count() * 2; }  // of 64 columns, 128 bytes of bf16
+
+// x is three bf16 parts for 16-bit weights, and two f16 parts for tiles of codes.
+constexpr int PARTS = ROWS16 ? 3 : 2, PART_CHUNK = PARTS * 128;  // bytes of a row in a chunk
+
 // Rows of the parts of x. SPLIT_INPUT with MIXTURE has them as a parameter.
 __device__ __forceinline__ int part_rows() {
 #if defined(SPLIT_INPUT) && MIXTURE
@@ -61,4 +65,25 @@ __device__ __forceinline__ int part_rows() {
 #else
   return (size_m() + 7) / 8 * 8;
 #endif
+}
+
+// The power of two that brings the numbers of a row just below 2^15. They are then sums of two f16 numbers,
+// split_f16(), of 11 bits each: as exact as one rounding to f32 if a number is more than 2^-17 of |largest|,
+// and else to 2^-40 of it. |largest|: of the absolute values.
+__device__ __forceinline__ float scale_below(float largest) {
+  const int exponent = __float_as_int(largest) >> 23;
+  return __int_as_float((127 + 127 + 14 - (exponent < 16 ? 16 : exponent)) << 23);
+}
+// 1 / |scale|, a power of two.
+__device__ __forceinline__ float inverse_of(float scale) {
+  return __int_as_float((254 << 23) - __float_as_int(scale));
+}
+
+// The sum of 32 columns of a row is scaled with the row, and by this, so that it is an f16 number too.
+constexpr float SUM_SCALE = 0x1p-5f;
+
+// With f16 parts a row of x is multiplied by a power of two. This is 1 / that power for each row of the
+// parts, after all chunks.
+__device__ __forceinline__ float *row_scales(const u8 *parts) {
+  return (float *)(parts + (u64)(chunk_count() + (run_count() + 15) / 16) * part_rows() * PART_CHUNK);
 }

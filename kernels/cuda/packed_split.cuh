@@ -1,5 +1,5 @@
-// Quantized linear layers (packed.cu): split x, or its norm, into bf16 parts, once for all matrices that
-// multiply it.
+// Quantized linear layers (packed.cu): split x, or its norm, into bf16 or f16 parts, once for all matrices
+// that multiply it.
 #pragma once
 
 #include "overlap.cuh"
@@ -8,6 +8,25 @@
 __device__ __forceinline__ int row_threads() {
   return (run_count() + 3) / 4 * 64;
 }  // threads that store a row
+
+// The largest absolute value over the 256 threads of a block, in all of them. |shared|: memory of this only.
+__device__ __forceinline__ float largest_of_block(float value, float (&shared)[8]) {
+#pragma unroll
+  for (int i = 16; i; i >>= 1) value = largest_of(value, __shfl_xor_sync(~0u, value, i));
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
+  __syncthreads();
+  float largest = 0;
+#pragma unroll
+  for (int i = 0; i < 8; i++) largest = largest_of(largest, shared[i]);
+  return largest;
+}
+
+// The scale of the parts of |row|, whose numbers are at most |largest|. One thread stores its inverse.
+__device__ __forceinline__ float scale_row(u8 *parts, int row, float largest) {
+  const float scale = scale_below(largest);
+  if (threadIdx.x == 0) row_scales(parts)[row] = inverse_of(scale);
+  return scale;
+}
 
 #if GAIN
 
@@ -51,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(256)
     NAME(const float *__restrict__ x, const float *__restrict__ gain, const float *__restrict__ bias,
          u8 *__restrict__ parts, int, int, int) {
   start_next_kernel();
-  __shared__ float totals[8], squares[8];
+  __shared__ float totals[8], squares[8], deviations[8], biases[8];
   const int row = blockIdx.x;
   float g[KEPT][8], b[KEPT][8], v[KEPT][8] = {}, sum = 0, square = 0;
   auto load_weights = [&](int nth, float(&h)[8], float(&c)[8]) {
@@ -81,25 +100,36 @@ extern "C" __global__ void __launch_bounds__(256)
     add(u);
   }
   const float mean = sum_block(sum, totals) / size_k();
-  auto add_squares = [&](const float(&u)[8]) {
+  float deviation = 0, most_bias = 0;  // the largest ones, for the scale of the parts
+  auto add_squares = [&](const float(&u)[8], const float(&h)[8], const float(&c)[8]) {
 #pragma unroll
-    for (int i = 0; i < 8; i++) square += (u[i] - mean) * (u[i] - mean);
+    for (int i = 0; i < 8; i++) {
+      square += (u[i] - mean) * (u[i] - mean);
+      if constexpr (!ROWS16)
+        deviation = largest_of(deviation, (u[i] - mean) * h[i]), most_bias = largest_of(most_bias, c[i]);
+    }
   };
 #pragma unroll
   for (int i = 0; i < KEPT; i++)
-    if (row < size_m() && (threadIdx.x + i * 256) * 8 < size_k()) add_squares(v[i]);
+    if (row < size_m() && (threadIdx.x + i * 256) * 8 < size_k()) add_squares(v[i], g[i], b[i]);
 #pragma unroll 1
   for (int nth = threadIdx.x + KEPT * 256; row < size_m() && nth * 8 < size_k(); nth += 256) {
-    float u[8];
+    float u[8], h[8], c[8];
     load8(u, from + nth * 8);
-    add_squares(u);
+    load_weights(nth, h, c);
+    add_squares(u, h, c);
   }
   const float scale = 1 / sqrtf(sum_block(square, squares) / size_k() + config.norm_eps);
+  float part_scale = 1;
+  if constexpr (!ROWS16) {
+    const float varying = largest_of_block(deviation, deviations) * scale;
+    part_scale = scale_row(parts, row, varying + largest_of_block(most_bias, biases));
+  }
   auto store = [&](int nth, float(&u)[8], const float(&h)[8], const float(&c)[8]) {
 #pragma unroll
     for (int i = 0; i < 8; i++)
       u[i] = row < size_m() && nth * 8 < size_k() ? (u[i] - mean) * scale * h[i] + c[i] : 0;
-    store_parts(parts, row, nth, u);
+    store_parts(parts, row, nth, u, part_scale);
   };
 #pragma unroll
   for (int i = 0; i < KEPT; i++)
@@ -126,9 +156,9 @@ extern "C" __global__ void __launch_bounds__(256)
     NAME(const float *__restrict__ x, const float *__restrict__ gain, u8 *__restrict__ parts, int, int) {
 #endif
   start_next_kernel();
-  __shared__ float squares[8];
+  __shared__ float squares[8], products[8];
   const int row = blockIdx.x;
-  float g[KEPT][8], v[KEPT][8] = {}, square = 0;
+  float g[KEPT][8], v[KEPT][8] = {}, square = 0, largest = 0;
 #pragma unroll
   for (int i = 0; i < KEPT; i++)
     if ((threadIdx.x + i * 256) * 8 < size_k()) load8(g[i], gain + (threadIdx.x + i * 256) * 8);
@@ -136,27 +166,32 @@ extern "C" __global__ void __launch_bounds__(256)
   x = after_wait(x);
   const float *added = nullptr;
   if constexpr (PARTIALS) added = after_wait(partials);
-  auto load = [&](float(&u)[8], int nth) {  // 8 columns of x, complete; adds their squares
+  auto load = [&](float(&u)[8], const float(&h)[8], int nth) {  // 8 columns of x, complete; adds squares
     const u64 at = (u64)row * size_k() + nth * 8;
     load8(u, x + at);
     if constexpr (PARTIALS) complete(u, added, size_parameter<2>(), at, (float *)x);
 #pragma unroll
     for (int i = 0; i < 8; i += 4)
       square += (u[i] * u[i] + u[i + 1] * u[i + 1]) + (u[i + 2] * u[i + 2] + u[i + 3] * u[i + 3]);
+#pragma unroll
+    for (int i = 0; i < 8 && !ROWS16; i++) largest = largest_of(largest, u[i] * h[i]);
   };
 #pragma unroll
   for (int i = 0; i < KEPT; i++)
-    if (row < size_m() && (threadIdx.x + i * 256) * 8 < size_k()) load(v[i], threadIdx.x + i * 256);
+    if (row < size_m() && (threadIdx.x + i * 256) * 8 < size_k()) load(v[i], g[i], threadIdx.x + i * 256);
 #pragma unroll 1
   for (int nth = threadIdx.x + KEPT * 256; row < size_m() && nth * 8 < size_k(); nth += 256) {
-    float u[8];
-    load(u, nth);
+    float u[8], h[8] = {};
+    if constexpr (!ROWS16) load8(h, gain + nth * 8);
+    load(u, h, nth);
   }
   const float scale = 1 / sqrtf(sum_block(square, squares) / size_k() + config.norm_eps);
+  float part_scale = 1;
+  if constexpr (!ROWS16) part_scale = scale_row(parts, row, largest_of_block(largest, products) * scale);
   auto store = [&](int nth, float(&u)[8], const float(&h)[8]) {
 #pragma unroll
     for (int i = 0; i < 8; i++) u[i] = nth * 8 < size_k() ? u[i] * scale * h[i] : 0;
-    store_parts(parts, row, nth, u);
+    store_parts(parts, row, nth, u, part_scale);
   };
 #pragma unroll
   for (int i = 0; i < KEPT; i++)
@@ -177,7 +212,9 @@ extern "C" __global__ void __launch_bounds__(256)
 #else
 
 constexpr const int *groups = nullptr;  // the name of a parameter that the kernel does not have
+constexpr int HELD = 8;                 // units of 8 columns of a thread that stay in registers
 
+// A block splits one row.
 extern "C" __global__ void __launch_bounds__(256)
 #if MIXTURE
     NAME(const float *__restrict__ x, const int *__restrict__ groups, u8 *__restrict__ parts, int, int, int,
@@ -190,18 +227,45 @@ extern "C" __global__ void __launch_bounds__(256)
   x = after_wait(x);
   const int *pairs = nullptr;
   if constexpr (MIXTURE) pairs = after_wait(groups);
-  // A block has one row: dividing by a variable would take as long as the rest.
-  const int row = blockIdx.y, nth = blockIdx.x * 256 + threadIdx.x;
-  if (nth >= row_threads()) return;  // the 64 threads of four runs return together
+  const int row = blockIdx.x;
   int from = row;
   if constexpr (MIXTURE) {
     const int pair = pairs[size_parameter<3>() + row];        // LIST_AT
     from = config.sorted ? row : pair / size_parameter<4>();  // USED
     if (pair < 0) return;                                     // no product uses this row
   }
-  float v[8] = {};
-  if (from < size_m() && nth * 8 < size_k()) load8(v, x + (u64)from * size_k() + nth * 8);
-  store_parts(parts, row, nth, v);
+  auto load = [&](float(&u)[8], int nth) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) u[i] = 0;
+    if (from < size_m() && nth * 8 < size_k()) load8(u, x + (u64)from * size_k() + nth * 8);
+  };
+  float v[HELD][8], scale = 1;
+#pragma unroll
+  for (int i = 0; i < HELD; i++) load(v[i], threadIdx.x + i * 256);
+  if constexpr (!ROWS16) {
+    __shared__ float shared[8];
+    float largest = 0;
+#pragma unroll
+    for (int i = 0; i < HELD * 8; i++) largest = largest_of(largest, v[i / 8][i % 8]);
+#pragma unroll 1
+    for (int nth = threadIdx.x + HELD * 256; nth * 8 < size_k(); nth += 256) {
+      float u[8];
+      load(u, nth);
+#pragma unroll
+      for (int i = 0; i < 8; i++) largest = largest_of(largest, u[i]);
+    }
+    scale = scale_row(parts, row, largest_of_block(largest, shared));
+  }
+  // The 64 threads of four runs store or leave together.
+#pragma unroll
+  for (int i = 0; i < HELD; i++)
+    if (threadIdx.x + i * 256 < row_threads()) store_parts(parts, row, threadIdx.x + i * 256, v[i], scale);
+#pragma unroll 1
+  for (int nth = threadIdx.x + HELD * 256; nth < row_threads(); nth += 256) {
+    float u[8];
+    load(u, nth);
+    store_parts(parts, row, nth, u, scale);
+  }
 }
 
 #endif

@@ -5,11 +5,11 @@
 #include "tile_format.cuh"
 
 #ifdef PRODUCT
-constexpr bool FEW_REGISTERS = EPILOGUE == 2;  // two matrices at once
+constexpr bool FEW_REGISTERS = EPILOGUE == 2, IN_F16 = true;  // two matrices at once; the parts of x are f16
 #else
-constexpr bool FEW_REGISTERS = false;
+constexpr bool FEW_REGISTERS = false, IN_F16 = false;
 #endif
-using Format = TileFormat<BITS, NUMBERS, OFFSET, HALVES, CENTER, FEW_REGISTERS>;
+using Format = TileFormat<BITS, NUMBERS, OFFSET, HALVES, CENTER, FEW_REGISTERS, IN_F16>;
 constexpr int TILE_BYTES = Format::bytes;
 constexpr int PIECES = Format::pieces;  // pieces of 32 columns in one load of codes
 

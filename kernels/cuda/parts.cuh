@@ -1,4 +1,4 @@
-// The three bf16 parts of f32 numbers, which tensor cores multiply by weights (packed.cu). A product of
+// The bf16 or f16 parts of f32 numbers, which tensor cores multiply by weights (packed.cu). A product of
 // 16-bit weights can read them from the kernel that computes its x.
 
 #pragma once

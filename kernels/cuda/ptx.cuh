@@ -117,6 +117,17 @@ PTX u32 fma_pair(u32 a, u32 b, u32 c) {  // a * b + c, pairs of bf16
   return d;
 }
 
+PTX u32 fma_pair_f16(u32 a, u32 b, u32 c) {  // the same of f16
+  u32 d;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+PTX u32 sub_pair_f16(u32 a, u32 b) {
+  u32 d;
+  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+  return d;
+}
+
 PTX u32 and_or_once(u32 a, u32 mask, u32 more) {  // a & mask | more
   u32 d;
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "r"(mask), "r"(more));
@@ -400,6 +411,12 @@ PTX void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {  // bf16
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+PTX void mma_f16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
 // d[16,8] += a[16,8] . b[8,8], f32 without the low 13 bits
 PTX void mma_tf32(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
@@ -474,8 +491,8 @@ PTX u64 matrix_descriptor(u32 tile) {
       ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111" \
       ",%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 
-// d[64, COLUMNS] (+)= a[64,16] . b[COLUMNS,16]^T, bf16. a is in registers, b in shared memory. Without |add|,
-// d is the product.
+// d[64, COLUMNS] (+)= a[64,16] . b[COLUMNS,16]^T, bf16 or f16. a is in registers, b in shared memory. Without
+// |add|, d is the product.
 #define WGMMA_OF(types, order, shape, list, a0, a1, a2, a3, b, more, ...)                        \
   asm volatile("{ .reg .pred p; setp.ne.b32 p, " more ", 0; wgmma.mma_async.sync.aligned." shape \
                ".f32." types " {" list                                                           \
@@ -483,21 +500,27 @@ PTX u64 matrix_descriptor(u32 tile) {
                "{" a0 "," a1 "," a2 "," a3 "}, " b ", p, 1, 1, " order "; }"                     \
                : __VA_ARGS__                                                                     \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tile), "r"((int)add))
-#define WGMMA_REGISTERS(...) WGMMA_OF("bf16.bf16", "0", __VA_ARGS__)
-template <int FRAGMENTS>  // of 8 columns
+#define WGMMA_REGISTERS(...)                   \
+  {                                            \
+    if constexpr (IN_F16)                      \
+      WGMMA_OF("f16.f16", "0", __VA_ARGS__);   \
+    else                                       \
+      WGMMA_OF("bf16.bf16", "0", __VA_ARGS__); \
+  }
+template <bool IN_F16, int FRAGMENTS>  // fragments of 8 columns
 PTX void wgmma(float (&d)[FRAGMENTS][4], const u32 (&a)[4], u64 tile, bool add) {
   static_assert(FRAGMENTS == 2 || FRAGMENTS == 4 || FRAGMENTS == 6 || FRAGMENTS == 8 || FRAGMENTS == 16,
                 "columns");
   if constexpr (FRAGMENTS == 2)
-    WGMMA_REGISTERS("m64n16k16", L8, "%8", "%9", "%10", "%11", "%12", "%13", D8(0));
+    WGMMA_REGISTERS("m64n16k16", L8, "%8", "%9", "%10", "%11", "%12", "%13", D8(0))
   else if constexpr (FRAGMENTS == 4)
-    WGMMA_REGISTERS("m64n32k16", L16, "%16", "%17", "%18", "%19", "%20", "%21", D8(0), D8(2));
+    WGMMA_REGISTERS("m64n32k16", L16, "%16", "%17", "%18", "%19", "%20", "%21", D8(0), D8(2))
   else if constexpr (FRAGMENTS == 6)
-    WGMMA_REGISTERS("m64n48k16", L24, "%24", "%25", "%26", "%27", "%28", "%29", D8(0), D8(2), D8(4));
+    WGMMA_REGISTERS("m64n48k16", L24, "%24", "%25", "%26", "%27", "%28", "%29", D8(0), D8(2), D8(4))
   else if constexpr (FRAGMENTS == 8)
-    WGMMA_REGISTERS("m64n64k16", L32, "%32", "%33", "%34", "%35", "%36", "%37", D32);
+    WGMMA_REGISTERS("m64n64k16", L32, "%32", "%33", "%34", "%35", "%36", "%37", D32)
   else
-    WGMMA_REGISTERS("m64n128k16", L64, "%64", "%65", "%66", "%67", "%68", "%69", D64);
+    WGMMA_REGISTERS("m64n128k16", L64, "%64", "%65", "%66", "%67", "%68", "%69", D64)
 }
 #undef WGMMA_REGISTERS
 

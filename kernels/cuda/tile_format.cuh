@@ -51,12 +51,13 @@ __device__ __forceinline__ u32 and_or(u32 a, u32 mask, u32 more) {
 __device__ __forceinline__ u32 shift_right(u32 v, int by) { return by < 0 ? v << -by : v >> by; }
 
 // CODE_BITS: 2 to 6, or 8 (signed). OFFSET_COUNT: offsets for each 32 columns, 0 to 2. HALF_SCALES: each 16
-// columns have a scale. FEW_REGISTERS: see and_or.
-template <int CODE_BITS, int KIND, int OFFSET_COUNT, bool HALF_SCALES, int ZERO, bool FEW_REGISTERS = false>
+// columns have a scale. FEW_REGISTERS: see and_or. IN_F16: unpack() gives f16 instead of bf16.
+template <int CODE_BITS, int KIND, int OFFSET_COUNT, bool HALF_SCALES, int ZERO, bool FEW_REGISTERS = false,
+          bool IN_F16 = false>
 struct TileFormat {
   static constexpr bool grouped = KIND >= NUMBERS_K6;
   // One load has a lane's codes of all four pieces; with 8 bits, of two.
-  static constexpr u32 ones = 0x3f803f80u;  // a pair of bf16
+  static constexpr u32 ones = IN_F16 ? 0x3c003c00u : 0x3f803f80u;  // a pair
   static constexpr int loads = CODE_BITS == 8 ? 2 : 1, words = CODE_BITS == 8 ? 4 : CODE_BITS,
                        pieces = 4 / loads;
   static constexpr int number = KIND == NUMBERS_F32 ? 4 : KIND <= NUMBERS_BF16 ? 2 : 1;
@@ -111,11 +112,31 @@ struct TileFormat {
     }
   }
 
+  // A pair as f16, exact. 0x6400 is 1024, whose last mantissa bit is worth 1. So a small integer in the
+  // mantissa is added to 1024, and subtracting 1024 is exact.
+  static __device__ __forceinline__ u32 pair_f16(const u32 (&w)[words], int piece, int j) {
+    if constexpr (CODE_BITS == 8) {  // 128 more than a signed byte is the byte with its sign flipped
+      const u32 t = w[piece % 2 * 2 + j / 2] >> j % 2 * 8;
+      return sub_pair_f16(and_xor(t, 0x00ff00ffu, 0x64806480u), 0x64806480u);
+    } else if constexpr (ZERO == TABLE_E2M1) {
+      // Exponent and mantissa at their place in f16, where zero and 0.5 are subnormal too.
+      const u32 value = shift_right(w[piece], 4 * j - 9) & 0x0e000e00u;
+      return fma_pair_f16(w[piece] << 12 - 4 * j & 0x80008000u | value, 0x74007400u, 0x80008000u);  // * 2^14
+    } else if constexpr (ZERO == TABLE_IQ4) {
+      const u32 t = __byte_perm(iq4(w[piece]), iq4(w[piece] >> 16), 0x0400 + j * 0x0101);
+      return sub_pair_f16(and_xor(t, 0x00ff00ffu, 0x64806480u), 0x64806480u);
+    } else {
+      return sub_pair_f16(code_pair(w, piece * 4 + j, 0x64006400u), 0x64006400u + ZERO * 0x00010001u);
+    }
+  }
+
   // A pair as bf16, exact. |w| is from the load piece / pieces. 0x4300 is 128, whose last mantissa bit is
   // worth
   // 1. So a small integer in the mantissa is added to 128, and subtracting 128 is exact.
   static __device__ __forceinline__ u32 pair(const u32 (&w)[words], int piece, int j) {
-    if constexpr (CODE_BITS == 8) {  // 128 + seven low bits, minus 128 or 256 for the sign
+    if constexpr (IN_F16) {
+      return pair_f16(w, piece, j);
+    } else if constexpr (CODE_BITS == 8) {  // 128 + seven low bits, minus 128 or 256 for the sign
       const u32 t = w[piece % 2 * 2 + j / 2] >> j % 2 * 8;
       return sub_pair(and_or<FEW_REGISTERS>(t, 0x007f007fu, 0x43004300u),
                       and_or<FEW_REGISTERS>(t, 0x00800080u, 0x43004300u));

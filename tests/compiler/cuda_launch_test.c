@@ -15,14 +15,15 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static void check_tile(int64_t m, int64_t n, int64_t k, bool pair, bool rows16, bool hopper,
                        int64_t processors) {
   const mlx_quantized_tile_t t = mlx_quantized_tile(m, n, k, pair, rows16, hopper, processors);
-  const int64_t weights = pair ? 2 : 1, threads = 32 * t.warps, shared = mlx_quantized_tile_shared_bytes(t);
+  const int64_t weights = pair ? 2 : 1, threads = 32 * t.warps,
+                shared = mlx_quantized_tile_shared_bytes(t, rows16);
   CHECK(t.m == 16 || t.m == 32 || t.m == 64 || t.m == 128);
   CHECK(t.stages >= 3 && t.split >= 1 && t.split <= 8 && t.split <= ceil_div(k, 128));
   CHECK(hopper || t.split == 1);
   CHECK_INT(t.n % (16 * t.warps), 0);           // each warp of a warpgroup has 16 rows
   CHECK(t.m * t.n * weights <= 128 * threads);  // accumulators in registers: at most 128 per thread
   CHECK(t.m * t.n * weights / threads + t.m / 2 <= (threads > 256 ? 128 : 192));
-  CHECK(t.split == 1 || t.m * t.n * weights * 4 <= t.stages * t.m * 384);
+  CHECK(t.split == 1 || t.m * t.n * weights * 4 <= t.stages * t.m * (rows16 ? 384 : 256));
   CHECK(shared <= (hopper ? 227 : 99) * 1024);
 }
 

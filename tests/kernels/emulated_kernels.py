@@ -35,7 +35,7 @@ BODIES = {  # of functions with inline assembly, for a program that includes pac
     "void wait_for_dependencies()": "",
     "T *forget(T *pointer)": "return pointer;",
     "void load_matrices(u32 (&v)[4], u32 from)": "read_matrices(v, from);",
-    "void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1)": "multiply_bf16(d, a, b0, b1);",
+    "void mma(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1)": "multiply_pairs(d, a, b0, b1);",
     "void wgmma_fence()": "",
     "void wgmma_commit()": "",
     "void wgmma_wait()": "",

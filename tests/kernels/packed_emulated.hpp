@@ -32,16 +32,20 @@ static float half_to_float(unsigned bits) {  // f16
   return ldexpf(exponent ? 1024 + fraction : fraction, (exponent ? exponent : 1) - 25) * (bits & 0x8000 ? -1 : 1);
 }
 
-static unsigned half_from(double value) {  // f16, rounded to nearest even
+static unsigned half_from(double value) {  // rounded to nearest even
   const double size = fabs(value);
   const unsigned sign = signbit(value) ? 0x8000 : 0;
   if (!(size < 65520)) return sign | (value != value ? 0x7e00 : 0x7c00);
   const int exponent = size < 0x1p-14 ? -14 : ilogb(size);
   return sign | (unsigned)((exponent + 14) * 1024 + nearbyint(ldexp(size, 10 - exponent)));
 }
+static unsigned half_pair(double low, double high) { return half_from(low) | half_from(high) << 16; }
+static float element_of(bool in_f16, unsigned pair, int nth) {
+  return in_f16 ? half_to_float(nth ? pair >> 16 : pair & 0xffff) : half_of(pair, nth);
+}
 
-// d += a . b for one fragment of 16 rows and 8 tokens. |value_of| gives b at (token, column).
-template <class B>
+// d += a . b for one fragment of 16 rows and 8 tokens. |value_of| gives b at (token, column). bf16, or f16.
+template <bool IN_F16 = false, class B>
 static void multiply_fragment(float (&d)[4], const unsigned (&a)[4], B value_of) {
   const int lane = threadIdx.x % 32;
   unsigned *words = warp_words();
@@ -50,17 +54,18 @@ static void multiply_fragment(float (&d)[4], const unsigned (&a)[4], B value_of)
   for (int e = 0; e < 4; ++e) {
     for (int k = 0; k < 16; ++k) {
       const unsigned pair = words[(lane / 4 * 4 + k % 8 / 2) * 6 + e / 2 + k / 8 * 2];
-      d[e] += half_of(pair, k % 2) * value_of(lane % 4 * 2 + e % 2, k);
+      d[e] += element_of(IN_F16, pair, k % 2) * value_of(lane % 4 * 2 + e % 2, k);
     }
   }
 }
 
-// As mma and load_matrices of kernels/cuda/ptx.cuh.
-static void multiply_bf16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+// As mma, mma_f16 and load_matrices of kernels/cuda/ptx.cuh.
+template <bool IN_F16 = false>
+static void multiply_pairs(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
   unsigned *words = warp_words();
   words[threadIdx.x % 32 * 6 + 4] = b0;
   words[threadIdx.x % 32 * 6 + 5] = b1;
-  multiply_fragment(d, a, [=](int token, int k) { return half_of(words[(token * 4 + k % 8 / 2) * 6 + 4 + k / 8], k % 2); });
+  multiply_fragment<IN_F16>(d, a, [=](int token, int k) { return element_of(IN_F16, words[(token * 4 + k % 8 / 2) * 6 + 4 + k / 8], k % 2); });
 }
 static void read_matrices(unsigned (&v)[4], unsigned from) {
   const int lane = threadIdx.x % 32;

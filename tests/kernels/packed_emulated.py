@@ -15,33 +15,41 @@ import tempfile
 
 from emulated_kernels import BODIES, compile_command, write_config, write_kernels
 
-KERNEL_BODIES = {  # copies by all threads instead of by the tensor memory accelerator
+KERNEL_BODIES = {  # of f16 numbers; copies by all threads instead of by the tensor memory accelerator
     **BODIES,
     "int size_parameter()": "return sizes[NTH];",  # of the file that includes the kernel
+    "u32 narrow2(float low, float high) {\n    u32 pair;\n    asm(\"cvt.rn.f16x2": "return half_pair(low, high);",
+    "u32 fma_pair_f16(u32 a, u32 b, u32 c)": """
+        const auto sum = [=](int i) { return (double)element_of(true, a, i) * element_of(true, b, i) + element_of(true, c, i); };
+        return half_pair(sum(0), sum(1));""",
+    "u32 sub_pair_f16(u32 a, u32 b)": "return half_pair(element_of(true, a, 0) - element_of(true, b, 0), element_of(true, a, 1) - element_of(true, b, 1));",
     "u32 fma_pair(u32 a, u32 b, u32 c)": "return bf16_of(half_of(a, 0) * half_of(b, 0) + half_of(c, 0)) | bf16_of(half_of(a, 1) * half_of(b, 1) + half_of(c, 1)) << 16;",
     "u32 and_or_once(u32 a, u32 mask, u32 more)": "return (a & mask) | more;",
+    "u32 and_xor(u32 a, u32 mask, u32 flip)": "return (a & mask) ^ flip;",
+    "float largest_of(float a, float b)": "return a != a || b != b ? NAN : fmaxf(fabsf(a), fabsf(b));",
     "u32 load_constant8(": "return *(const u8 *)from;",
     "u32 load_constant16(": "return *(const u16 *)from;",
     "u32 load_constant32(": "return *(const u32 *)from;",
     "uint2 load_constant64(": "return *(const uint2 *)from;",
     "uint4 load_once128(": "return *(const uint4 *)from;",
     "void copy_async16(u32 to, const void *from) {": "memcpy(shared() + to, from, 16);",
+    "void mma_f16(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1)": "multiply_pairs<true>(d, a, b0, b1);",
     "void wgmma(float (&d)[FRAGMENTS][4], const u32 (&a)[4], u64 tile, bool add)": """
         const u32 at = (u32)(tile & 0x3fff) << 4;  // one row of 128 bytes per token, pieces of 16 bytes permuted
         for (int f = 0; f < FRAGMENTS; f++) {
           for (int e = 0; e < 4 && !add; e++) d[f][e] = 0;
-          multiply_fragment(d[f], a, [&](int token, int k) {
+          multiply_fragment<IN_F16>(d[f], a, [&](int token, int k) {
             const char *row = shared() + at / 128 * 128 + (f * 8 + token) * 128;
-            return half_of(*(const u16 *)(row + ((at % 128 / 16 + k / 8) ^ token) * 16 + k % 8 * 2), 0);
+            return element_of(IN_F16, *(const u16 *)(row + ((at % 128 / 16 + k / 8) ^ token) * 16 + k % 8 * 2), 0);
           });
         }""",
     "void multiply_all_wgmma(float (&acc)[GROUPS][FT][4], Weights &v, const u8 *parts,": """
         Product::multiply_chunks_wgmma(acc, v, chunks, [&](int chunk) {
           const u32 stage = stages + chunk % STAGES * STAGE_BYTES;
           __syncthreads();
-          for (int i = threadIdx.x; i < (int)rows * 24; i += THREADS)
+          for (int i = threadIdx.x; i < (int)rows * 8 * PARTS; i += THREADS)
             memcpy(shared() + stage + i / (rows * 8) * PLANE + i % (rows * 8) * 16,
-                   parts + (((u64)chunks.at(chunk) * 3 + i / (rows * 8)) * part_rows() + top) * 128 + i % (rows * 8) * 16, 16);
+                   parts + (((u64)chunks.at(chunk) * PARTS + i / (rows * 8)) * part_rows() + top) * 128 + i % (rows * 8) * 16, 16);
           __syncthreads();
           return stage;
         });""",
@@ -57,6 +65,8 @@ FEW_CASES = [  # M, N, K, epilogue, groups, blocks of a cluster, tiles, warps of
     (16, 128, 384, 2, 4, 2, 2, 1, 3, 1, 1)]
 # What the kernels need besides packed_emulated.hpp, also those that are not run.
 BUILT_IN = """
+static float __int_as_float(int x) { return __uint_as_float(x); }
+static int __float_as_int(float x) { int y; memcpy(&y, &x, 4); return y; }
 static int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 static float __fmul_rn(float a, float b) { return a * b; }
 static float __fadd_rn(float a, float b) { return a + b; }
@@ -67,7 +77,7 @@ static unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
 }
 """
 CUT = """
-void run_cut(const float *x, void *parts) { launch((row_threads() + 255) / 256, part_rows(), 1, 256, 0, [=] { probe(x, (u8 *)parts, 0, 0); }); }
+void run_cut(const float *x, void *parts) { launch(part_rows(), 1, 1, 256, 0, [=] { probe(x, (u8 *)parts, 0, 0); }); }
 """
 LINEAR = """
 #include <math.h>
@@ -202,8 +212,9 @@ int main() {
   const auto number_of = [&](int row, int column) -> float {
     if (ROWS16) return part_number(parts.data(), part_rows(), row, column);
     float sum = 0;
-    for (int i = 2; i >= 0; i--) sum += half_of(((const uint16_t *)parts.data())[((column / 64 * 3 + i) * part_rows() + row) * 64 + (column % 64 / 8 ^ row % 8) * 8 + column % 8], 0);
-    return sum;
+    for (int i = 1; i >= 0; i--)
+      sum += element_of(true, ((const uint16_t *)parts.data())[((column / 64 * 2 + i) * part_rows() + row) * 64 + (column % 64 / 8 ^ row % 8) * 8 + column % 8], 0);
+    return sum * row_scales((const u8 *)parts.data())[row];
   };
   for (int row = 0; row < M; row++) {
     double mean = 0, squares = 0;

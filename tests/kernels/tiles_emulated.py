@@ -50,7 +50,7 @@ static std::vector<float> run(const std::vector<float> &x, const std::vector<u8>
   std::vector<uint4> parts(((K + 127) / 128 * 2 + (K + 2047) / 2048) * ((M + 7) / 8 * 8) * 24, uint4{~0u, ~0u, ~0u, ~0u});
   std::vector<float> y(M * N, NAN);
   run_cut(x.data(), parts.data());
-  launch((M + BM - 1) / BM, (N + BN - 1) / BN, SPLIT, 32 * WARPS, STAGES * (STAGE_BYTES + 16), [&] {
+  launch((M + BM - 1) / BM, (N + BN - 1) / BN, SPLIT, 32 * WARPS, STAGES * (STAGE_BYTES + 16) + BM * 4, [&] {
 #if EPILOGUE == 2
     probe((const u8 *)parts.data(), w[0].data(), w[1].data(), y.data(), 0, 0, 0, 0);
 #else
