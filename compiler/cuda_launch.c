@@ -157,18 +157,18 @@ mlx_experts_gemv_t mlx_experts_gemv(bool pair, int64_t pairs, int64_t used, int6
 }
 
 int64_t mlx_attend_f32_bytes(mlx_attend_f32_tile_t t, int64_t head_dim, int64_t kv_bytes) {
-  const int64_t width = mlx_attend_width(head_dim);
-  const bool odd = width % 32;
-  const int64_t key = kv_bytes == 1 ? width + 16 : kv_bytes == 2 ? 2 * width + (odd ? 0 : 32) : 4 * width;
-  const int64_t value = kv_bytes == 1   ? width + 16
-                        : kv_bytes == 2 ? 2 * (width + 8)
-                                        : 4 * (width + (odd ? 4 : 0));
+  const int64_t width = mlx_attend_width(head_dim), piece = mlx_attend_piece(head_dim);
+  const bool odd = piece % 32;
+  const int64_t key = kv_bytes == 1 ? piece + 16 : kv_bytes == 2 ? 2 * piece + (odd ? 0 : 32) : 4 * piece;
+  const int64_t value = kv_bytes == 1   ? piece + 16
+                        : kv_bytes == 2 ? 2 * (piece + 8)
+                                        : 4 * (piece + (odd ? 4 : 0));
   const int64_t groups = t.threads / 32 / (t.queries <= 16 ? 1 : t.queries / 16);
-  const int64_t part = groups * t.split > 1 ? t.queries * (width + 4) * 4 : 0;
-  const int64_t values = t.stages * t.step * value;
-  return t.queries * 4 * (width + (odd ? 0 : 16)) +
-         groups * (t.stages * t.step * key + (values > part ? values : part)) +
-         (part ? 8 * groups * t.queries : 0) + (t.split > 1 ? 4 * groups * t.queries * (width + 2) : 0);
+  const int64_t part = groups * t.split > 1 ? t.queries * (piece + 4) * 4 : 0;
+  const int64_t values = mlx_max(t.stages * t.step * value, part);
+  const int64_t keys = mlx_max(t.stages * t.step * key, piece < width ? values : 0);
+  return t.queries * 4 * (width + (odd ? 0 : 16)) + groups * (keys + (piece < width ? keys : values)) +
+         (part ? 8 * groups * t.queries : 0) + (t.split > 1 ? 4 * groups * t.queries * (piece + 2) : 0);
 }
 
 // Shared of attention_warpgroups.cuh, at a multiple of 1024 bytes.
@@ -194,6 +194,12 @@ mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t 
     t.shared_bytes = warpgroups_bytes(t, head_dim);
     return t;
   }
+  if (is_long && head_dim > MLX_ATTEND_WHOLE) {
+    t.queries = 16, t.threads = 128;
+    while (t.threads > 64 && mlx_attend_f32_bytes(t, head_dim, kv_bytes) > room) t.threads -= 32;
+    t.shared_bytes = mlx_attend_f32_bytes(t, head_dim, kv_bytes);
+    return t;
+  }
   if (is_long) {
     t.queries = head_dim <= 128 ? 64 : 16;
     t.threads = 128;
@@ -207,8 +213,10 @@ mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t 
   const int64_t blocks = kv_heads * mlx_ceil_div(share, t.queries) * tokens;
   const bool few = blocks <= processors;
   while (hopper && t.split < 8 && blocks * t.split * 2 <= processors) t.split *= 2;
-  t.threads = few ? 256 : head_dim <= 64 ? 64 : 32;
-  while (t.threads > 32 && mlx_attend_f32_bytes(t, head_dim, kv_bytes) > (few ? most : room)) t.threads -= 32;
+  const int64_t least = head_dim > MLX_ATTEND_WHOLE ? 64 : 32;  // warps that share queries merge pieces
+  t.threads = few ? 256 : head_dim <= 64 ? 64 : least;
+  while (t.threads > least && mlx_attend_f32_bytes(t, head_dim, kv_bytes) > (few ? most : room))
+    t.threads -= 32;
   t.shared_bytes = mlx_attend_f32_bytes(t, head_dim, kv_bytes);
   return t;
 }

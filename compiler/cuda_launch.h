@@ -62,8 +62,8 @@ static inline bool mlx_cuda_has_token_product(int64_t rows, int64_t columns) {
 static inline int64_t mlx_token_rows(bool tiles) { return tiles ? 16 : 8; }
 int64_t mlx_token_shared_bytes(int64_t columns, bool tiles);
 
-// A product with an f32 matrix [rows, columns] that experts.cu computes (SCORES): a router, or another small
-// matrix.
+// A product with a matrix [rows, columns] of floats that experts.cu computes (SCORES): a router, or another
+// small matrix.
 static inline bool mlx_cuda_has_scores(int64_t rows, int64_t columns) {
   return rows <= 1024 && columns % 4 == 0;
 }
@@ -111,6 +111,17 @@ mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t 
 
 // Columns of a head in shared memory: WIDTH of attention.cu and attention_f32.cu.
 static inline int64_t mlx_attend_width(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
+
+// Columns of keys and values in shared memory at a time: PIECE of attention_f32.cu.
+#define MLX_ATTEND_WHOLE 256  // the widest head that is one piece
+#define MLX_ATTEND_MOST 512   // the widest head
+static inline int64_t mlx_attend_piece(int64_t head_dim) {
+  return head_dim <= MLX_ATTEND_WHOLE ? mlx_attend_width(head_dim) : head_dim % 128 ? 64 : 128;
+}
+// Whether the attention kernels take heads of this size.
+static inline bool mlx_attend_has(int64_t head_dim) {
+  return head_dim <= MLX_ATTEND_WHOLE ? head_dim % 8 == 0 : head_dim <= MLX_ATTEND_MOST && head_dim % 64 == 0;
+}
 
 // Dynamic shared memory of attention_f32.cu. Ignores |shared_bytes|.
 int64_t mlx_attend_f32_bytes(mlx_attend_f32_tile_t t, int64_t head_dim, int64_t kv_bytes);

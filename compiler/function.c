@@ -52,23 +52,36 @@ static mlx_page_kind_t page_kind(const mlx_function_t *g, const mlx_attention_t 
   return a->window && g->options->window_pages ? MLX_WINDOW_PAGES : MLX_PAGES;
 }
 
+// The sizes of a page, or of a layer in it: what is kept as numbers and as bytes.
+typedef struct page_size {
+  int64_t numbers, bytes;
+} page_size_t;
+
 // Numbers of the keys of a position in a layer.
 static int64_t key_numbers(const mlx_attention_t *a) { return a->kv_heads * a->head_dim; }
 
+static void add_layer(const mlx_function_t *g, const mlx_attention_t *a, page_size_t *size) {
+  const int64_t parts = mlx_attention_kv_parts(a) * MLX_KV_PAGE;
+  size->numbers += parts * key_numbers(a);
+  size->bytes += parts * a->kv_heads * mlx_module_kv_head_bytes(g->options, a->head_dim);
+}
+
 mlx_layer_place_t mlx_function_place_layer(const mlx_function_t *g, int64_t layer) {
-  int64_t counts[MLX_PAGE_KINDS] = {0}, rows[MLX_PAGE_KINDS] = {0};
+  int64_t counts[MLX_PAGE_KINDS] = {0};
+  page_size_t before[MLX_PAGE_KINDS] = {{0}};
   mlx_layer_place_t place = {0};
   for (int id = 1; id <= (int)g->graph->count; ++id) {
     const mlx_node_t *node = mlx_graph_node(g->graph, id);
     if (!mlx_node_stores_kv(node)) continue;
     const mlx_page_kind_t kind = page_kind(g, &node->attention);
-    const int64_t each = key_numbers(&node->attention) / g->attention.row,
-                  parts = mlx_attention_kv_parts(&node->attention);
     if (node->attention.layer == layer)
-      place = (mlx_layer_place_t){
-          .kind = kind, .nth = counts[kind], .first_row = MLX_KV_PAGE * rows[kind], .rows = each};
+      place = (mlx_layer_place_t){.kind = kind,
+                                  .nth = counts[kind],
+                                  .first_byte = before[kind].bytes,
+                                  .first_row = before[kind].numbers / g->attention.row,
+                                  .rows = key_numbers(&node->attention) / g->attention.row};
     ++counts[kind];
-    rows[kind] += parts * each;
+    add_layer(g, &node->attention, &before[kind]);
   }
   place.layers = counts[place.kind];
   return place;
@@ -77,17 +90,6 @@ mlx_layer_place_t mlx_function_place_layer(const mlx_function_t *g, int64_t laye
 int64_t mlx_function_page_layers(const mlx_function_t *g, mlx_page_kind_t kind) {
   const int64_t windowed = g->options->window_pages ? mlx_graph_windows(g->graph).windowed : 0;
   return kind == MLX_WINDOW_PAGES ? windowed : g->attention.layers - windowed;
-}
-
-// The sizes of a page: what its layers keep as numbers and as bytes.
-typedef struct page_size {
-  int64_t numbers, bytes;
-} page_size_t;
-
-static void add_layer(const mlx_function_t *g, const mlx_attention_t *a, page_size_t *size) {
-  const int64_t parts = mlx_attention_kv_parts(a) * MLX_KV_PAGE;
-  size->numbers += parts * key_numbers(a);
-  size->bytes += parts * a->kv_heads * mlx_module_kv_head_bytes(g->options, a->head_dim);
 }
 
 static page_size_t size_of_page(const mlx_function_t *g, mlx_page_kind_t kind) {

@@ -32,12 +32,12 @@ typedef struct mlx_rope_table {
 // The kinds of pages of the KV pool (kernels/step.h).
 typedef enum mlx_page_kind { MLX_PAGES, MLX_WINDOW_PAGES, MLX_PAGE_KINDS } mlx_page_kind_t;
 
-// Where the keys and values of a layer are: layer |nth| of the |layers| layers in pages of a kind. In the KV
-// pool of generic attention each position has |rows| rows of keys and as many of values, and the layer's part
-// of a page starts at row |first_row|.
+// Where the keys and values of a layer are: layer |nth| of the |layers| layers in pages of a kind, from byte
+// |first_byte| of a page on. In the KV pool of generic attention each position has |rows| rows of keys and as
+// many of values, and the layer's part of a page starts at row |first_row|.
 typedef struct mlx_layer_place {
   mlx_page_kind_t kind;
-  int64_t nth, layers, first_row, rows;
+  int64_t nth, layers, first_byte, first_row, rows;
 } mlx_layer_place_t;
 
 // The weights of a mixture of experts: matrices [experts, rows, columns], biases [experts, rows].
@@ -71,8 +71,8 @@ typedef struct mlx_function {
   mlx_built_t first_row;                   // [1] of the pages, after the window pages; id 0: 0
   mlx_built_t last;                        // [1] last position of the segment
   mlx_built_t chunks;                      // number of chunks that have a position of the segment
-  // Attention kernels: what the kernel mlx_place gives, see kernels/cuda/place.cu.
-  mlx_built_t placed;
+  // Attention kernels: what the kernel mlx_place gives for each kind of heads (kernels/cuda/place.cu).
+  mlx_built_t placed[MLX_HEAD_KINDS];
   mlx_rope_table_t ropes[MLX_MAX_ROPES];
   size_t rope_count;
   // The last input that was split into bf16 parts for a quantized product, and its parts.

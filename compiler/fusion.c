@@ -25,10 +25,11 @@ static const char *unsupported_linear(const mlx_stored_t stored, const mlx_modul
   return weight->dims[1] % MLX_CODES ? "matrices whose number of columns is not a multiple of 32" : NULL;
 }
 
-// Routers of quantized models are f32 matrices. experts.cu multiplies them and other small ones.
-static bool is_small_f32(const mlx_stored_t stored, const mlx_node_t *weight) {
-  return !stored.tiles.bits && stored.dtype == MLX_F32 &&
-         mlx_cuda_has_scores(weight->dims[0], weight->dims[1]);
+// Routers of quantized models are f32 matrices. experts.cu multiplies them and other small ones that no other
+// kernel takes.
+static bool uses_scores(const mlx_stored_t stored, const mlx_module_options_t *options,
+                        const mlx_node_t *weight) {
+  return unsupported_linear(stored, options, weight) && mlx_cuda_has_scores(weight->dims[0], weight->dims[1]);
 }
 
 // experts.cu, and packed.cu for the matrices of experts. NULL: supported.
@@ -36,7 +37,6 @@ static const char *unsupported_experts(const mlx_model_t *model, const mlx_modul
                                        const mlx_graph_t *graph, const mlx_node_t *node) {
   mlx_stored_t stored[3];  // gate, up, down
   if (!node->operands[3]) return "experts without a gate";
-  if (node->operands[9]) return "factors of experts";
   for (int i = 0; i < 3; ++i) {
     const mlx_node_t *weight = mlx_graph_operand(graph, node, 2 + i);
     stored[i] = stored_weight(model, options, weight);
@@ -53,15 +53,14 @@ static const char *unsupported_experts(const mlx_model_t *model, const mlx_modul
 }
 
 static bool same_heads(const mlx_attention_t *a, const mlx_attention_t *b) {
-  return a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim &&
-         a->value_dim == b->value_dim;
+  return a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim;
 }
 
-// The feature of the network's attention that attention.cu and attention_f32.cu do not support; NULL: they
-// support all of it.
+// The feature of a layer's attention that attention.cu and attention_f32.cu do not support; NULL: there is
+// none.
 static const char *unsupported_attention(const mlx_attention_t *a) {
   if (a->value_dim) return "latent attention";
-  if (a->head_dim % 8 != 0 || a->head_dim > 256) return "attention heads of this size";
+  if (!mlx_attend_has(a->head_dim)) return "attention heads of this size";
   if (a->heads % a->kv_heads != 0) return "attention with this number of KV heads";
   return NULL;
 }
@@ -94,6 +93,26 @@ static const char *unsupported_recurrent(const mlx_graph_t *graph, const mlx_nod
 
 static int64_t greatest_divisor(int64_t a, int64_t b) { return b ? greatest_divisor(b, a % b) : a; }
 
+int mlx_attention_kind(const mlx_graph_t *graph, const mlx_network_attention_t *attention,
+                       const mlx_attention_t *a) {
+  int kind = 0;
+  while (kind < attention->kinds &&
+         !same_heads(a, &mlx_graph_node(graph, attention->kind_nodes[kind])->attention))
+    ++kind;
+  return kind;
+}
+
+// Adds the heads of attention node |id|.
+static void add_heads(const mlx_graph_t *graph, int id, mlx_network_attention_t *out) {
+  const mlx_attention_t *a = &mlx_graph_node(graph, id)->attention;
+  if (!out->unsupported) out->unsupported = unsupported_attention(a);
+  if (mlx_attention_kind(graph, out, a) < out->kinds) return;
+  if (out->kinds < MLX_HEAD_KINDS)
+    out->kind_nodes[out->kinds++] = id;
+  else if (!out->unsupported)
+    out->unsupported = "layers with so many numbers or sizes of heads";
+}
+
 mlx_network_attention_t mlx_network_attention(const mlx_graph_t *graph, const mlx_module_options_t *options) {
   mlx_network_attention_t out = {.layers = 0};
   for (int id = 1; id <= (int)graph->count; ++id) {
@@ -102,15 +121,13 @@ mlx_network_attention_t mlx_network_attention(const mlx_graph_t *graph, const ml
     if (!out.row) out.form = node->attention;
     out.layers += mlx_node_stores_kv(node);
     out.row = greatest_divisor(node->attention.kv_heads * node->attention.head_dim, out.row);
-    if (node->attention.shared && !out.unsupported) out.unsupported = "layers that share keys and values";
-    if (!same_heads(&node->attention, &out.form))
-      out.unsupported = "layers with different numbers or sizes of heads";
+    add_heads(graph, id, &out);
   }
   if (!out.layers) {  // the pool has pages all the same
     out.layers = 1;
     out.form = (mlx_attention_t){.heads = 1, .kv_heads = 1, .head_dim = out.row = MLX_NO_HEAD_DIM};
+    out.kinds = 1;
   }
-  if (!out.unsupported) out.unsupported = unsupported_attention(&out.form);
   out.kernel = options->kernels && options->kernels->gpu && !out.unsupported;
   return out;
 }
@@ -120,11 +137,12 @@ static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx
   if (node->kind == MLX_NODE_LINEAR) {
     const mlx_node_t *weight = mlx_graph_operand(graph, node, 1);
     const mlx_stored_t stored = stored_weight(model, options, weight);
-    if (!is_small_f32(stored, weight)) out->unsupported = unsupported_linear(stored, options, weight);
+    out->scores = uses_scores(stored, options, weight);
+    if (!out->scores) out->unsupported = unsupported_linear(stored, options, weight);
     out->kernel = !out->unsupported;
   } else if (node->kind == MLX_NODE_EMBED) {
     const mlx_stored_t stored = stored_weight(model, options, mlx_graph_operand(graph, node, 0));
-    out->kernel = !node->some && (stored.tiles.bits || (stored.dtype != MLX_F32 && node->dims[1] % 8 == 0));
+    out->kernel = stored.tiles.bits || (stored.dtype != MLX_F32 && node->dims[1] % 8 == 0);
   } else if (is_norm(node->kind)) {
     // In the 16-bit mode, IREE rounds and normalizes in one dispatch.
     out->kernel = !options->narrow && (is_row_norm(node->kind) ? node->dims[1] : node->head_dim) % 4 == 0;
@@ -145,7 +163,8 @@ static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx
     out->unsupported = unsupported_recurrent(graph, node);
     out->kernel = !out->unsupported;
   } else if (node->kind == MLX_NODE_HEAD_LINEAR) {
-    out->unsupported = "products of heads";
+    out->kernel = mlx_graph_operand(graph, node, 1)->dims[2] % 4 == 0;
+    if (!out->kernel) out->unsupported = "products of heads of this size";
   } else if (node->kind == MLX_NODE_HEAD_COLUMNS) {
     out->kernel = true;
   }
@@ -156,18 +175,13 @@ static void choose(const mlx_model_t *model, const mlx_graph_t *graph, const mlx
 
 static mlx_fused_node_t *at(const mlx_fusion_t *f, int id) { return &f->nodes[id - 1]; }
 
-static bool is_f32_product(const mlx_fusion_t *f, const mlx_node_t *node) {
-  const mlx_node_t *weight = mlx_graph_operand(f->graph, node, 1);
-  return is_small_f32(stored_weight(f->model, f->options, weight), weight);
-}
-
 // Whether |id| is a product that a kernel with an epilogue computes, and only one node uses it. Products of
 // few tokens have no epilogue.
 static bool is_free_product(const mlx_fusion_t *f, int id) {
   const mlx_node_t *node = mlx_graph_node(f->graph, id);
   const int64_t rows = node->dims[0] == MLX_DIM_TOKENS ? f->tokens : f->wanted;
   return node->kind == MLX_NODE_LINEAR && at(f, id)->kernel && node->uses == 1 && !mlx_cuda_uses_gemv(rows) &&
-         !is_f32_product(f, node);
+         !at(f, id)->scores;
 }
 
 // Mixtures of experts of any number of tokens add, too.
@@ -280,23 +294,30 @@ static bool is_free_rope(const mlx_fusion_t *f, int id, int64_t head_dim) {
          node->rope->dims <= head_dim;
 }
 
-// The append kernel normalizes a head by the threads that rotate it, a power of two of them.
-static bool is_free_head_norm(const mlx_fusion_t *f, int id, int64_t head_dim) {
+// The append kernel normalizes a head by the threads that rotate it, a power of two of them. |eps|: that of
+// the norm.
+static bool is_free_head_norm(const mlx_fusion_t *f, int id, int64_t head_dim, double eps) {
   const mlx_node_t *node = mlx_graph_node(f->graph, id);
-  return node->kind == MLX_NODE_HEAD_RMSNORM && at(f, id)->kernel && node->uses == 1 && node->operands[1] &&
-         node->head_dim == head_dim && head_dim % 8 == 0 && (head_dim & (head_dim - 1)) == 0 &&
-         mlx_graph_operand(f->graph, node, 1)->dims[0] == head_dim;
+  return node->kind == MLX_NODE_HEAD_RMSNORM && at(f, id)->kernel && node->uses == 1 && node->eps == eps &&
+         node->head_dim == head_dim && head_dim % 8 == 0 && (head_dim & (head_dim - 1)) == 0;
+}
+static bool has_head_gain(const mlx_fusion_t *f, int id) {
+  const mlx_node_t *gain = mlx_graph_operand(f->graph, mlx_graph_node(f->graph, id), 1);
+  return gain && gain->dims[0] == mlx_graph_node(f->graph, id)->head_dim;
 }
 
-// |operands|: q and k before RoPE; after the call, before their norms if those are fused.
+// |operands|: q, k and v before RoPE; after the call, before their norms if those are fused. k and v are 0 if
+// the layer has none. Values have a norm without a gain.
 static void fuse_head_norms(const mlx_fusion_t *f, int *operands, int64_t head_dim) {
-  const int q = operands[0], k = operands[1];
-  if (!is_free_head_norm(f, q, head_dim) || !is_free_head_norm(f, k, head_dim) ||
-      mlx_graph_node(f->graph, q)->eps != mlx_graph_node(f->graph, k)->eps)
-    return;
-  at(f, q)->fused = at(f, k)->fused = true;
-  operands[0] = mlx_graph_node(f->graph, q)->operands[0];
-  operands[1] = mlx_graph_node(f->graph, k)->operands[0];
+  const double eps = mlx_graph_node(f->graph, operands[0])->eps;
+  for (int i = 0; i < 2 && operands[i]; ++i)
+    if (!is_free_head_norm(f, operands[i], head_dim, eps) || !has_head_gain(f, operands[i])) return;
+  for (int i = 0; i < 3 && operands[i]; ++i) {
+    const mlx_node_t *node = mlx_graph_node(f->graph, operands[i]);
+    if (i == 2 && (!is_free_head_norm(f, operands[i], head_dim, eps) || node->operands[1])) continue;
+    at(f, operands[i])->fused = true;
+    operands[i] = node->operands[0];
+  }
 }
 
 // The append kernel adds the bias |id| of q, k or v. The product of one token has done so already.
@@ -310,21 +331,23 @@ static void fuse_attention(const mlx_fusion_t *f, int id, const mlx_node_t *node
   int operands[3] = {q, k, node->operands[2]};
   const int64_t head_dim = node->attention.head_dim;
   if (!at(f, id)->kernel) return;
-  if (q != k && is_free_rope(f, q, head_dim) && is_free_rope(f, k, head_dim) &&
-      mlx_rope_equal(mlx_graph_node(f->graph, q)->rope, mlx_graph_node(f->graph, k)->rope)) {
-    at(f, q)->fused = at(f, k)->fused = true;
-    operands[0] = mlx_graph_node(f->graph, q)->operands[0];
-    operands[1] = mlx_graph_node(f->graph, k)->operands[0];
+  if (q != k && is_free_rope(f, q, head_dim) &&
+      (!k || (is_free_rope(f, k, head_dim) &&
+              mlx_rope_equal(mlx_graph_node(f->graph, q)->rope, mlx_graph_node(f->graph, k)->rope)))) {
+    for (int i = 0; i < 2 && operands[i]; ++i) {
+      at(f, operands[i])->fused = true;
+      operands[i] = mlx_graph_node(f->graph, operands[i])->operands[0];
+    }
     fuse_head_norms(f, operands, head_dim);
   }
-  for (int i = 0; i < 3; ++i) fuse_head_bias(f, operands[i]);
+  for (int i = 0; i < 3 && operands[i]; ++i) fuse_head_bias(f, operands[i]);
 }
 
 // Whether |node| is a product of all tokens that reads its operand as bf16 parts (packed.cu). *out_rows16: in
 // the order of 16-bit weights.
 static bool reads_parts(const mlx_fusion_t *f, int id, bool *out_rows16) {
   const mlx_node_t *node = mlx_graph_node(f->graph, id);
-  if (node->kind != MLX_NODE_LINEAR || !at(f, id)->kernel || is_f32_product(f, node)) return false;
+  if (node->kind != MLX_NODE_LINEAR || !at(f, id)->kernel || at(f, id)->scores) return false;
   *out_rows16 = !stored_weight(f->model, f->options, mlx_graph_operand(f->graph, node, 1)).tiles.bits;
   return !*out_rows16 || !f->options->narrow;
 }

@@ -8,9 +8,12 @@
 #define MLX_GROUP_PRODUCTS 3  // most products of one launch
 
 // All layers share one KV pool, so attention is on the kernel path in all layers or in none.
+#define MLX_HEAD_KINDS 4  // most kinds of heads with kernels: numbers of heads and KV heads, size of a head
 typedef struct mlx_network_attention {
-  mlx_attention_t form;  // of the first layer
-  int layers;            // that store keys and values
+  mlx_attention_t form;            // of the first layer
+  int kinds;                       // of heads
+  int kind_nodes[MLX_HEAD_KINDS];  // an attention node of each kind; 0: the network has no attention
+  int layers;                      // that store keys and values
   int64_t row;  // numbers of a row of the KV pool of generic attention: keys of a position are whole rows in
                 // every layer
   bool kernel;  // it is on the kernel path
@@ -18,9 +21,14 @@ typedef struct mlx_network_attention {
 } mlx_network_attention_t;
 mlx_network_attention_t mlx_network_attention(const mlx_graph_t *graph, const mlx_module_options_t *options);
 
+// The kind of heads that |a| has, an index into |kind_nodes|.
+int mlx_attention_kind(const mlx_graph_t *graph, const mlx_network_attention_t *attention,
+                       const mlx_attention_t *a);
+
 typedef struct mlx_fused_node {
   bool kernel;              // a kernel of kernels/cuda computes it; else it is lowered through StableHLO
   const char *unsupported;  // no kernel: static text, the feature that has none; NULL: a cheap op
+  bool scores;              // a product of experts.cu (SCORES)
   bool fused;               // computed together with its only user
   // A norm, gate and up, or attention whose users are all products that read bf16 parts. Its kernel stores
   // the parts; the value has no f32 form.

@@ -85,16 +85,16 @@ static mlx_status_t add(lister_t *l, mlx_launch_t launch) {
 // Kinds
 
 // Long segments have a kernel of their own if attention rounds to 16 bits.
-static mlx_kernel_kind_t attention_kernel(const lister_t *l) {
-  const bool narrow = mlx_module_rounds_attention(l->fusion.options) && l->fusion.tokens >= MLX_LONG_STEP;
-  return narrow ? MLX_KERNEL_ATTENTION : MLX_KERNEL_ATTENTION_F32;
+static mlx_kernel_kind_t attention_kernel(const lister_t *l, const mlx_attention_t *a) {
+  const bool narrow = mlx_module_rounds_attention(l->fusion.options) && a->head_dim <= MLX_ATTEND_WHOLE;
+  return narrow && l->fusion.tokens >= MLX_LONG_STEP ? MLX_KERNEL_ATTENTION : MLX_KERNEL_ATTENTION_F32;
 }
 
 static void describe_product(const lister_t *l, const mlx_node_t *product, mlx_launch_t *out) {
   const mlx_stored_t stored = stored_weight(l, product, 1);
   const int64_t rows = product->dims[0] == MLX_DIM_TOKENS ? l->fusion.tokens : l->fusion.wanted;
   out->kind = MLX_LAUNCH_PRODUCT;
-  if (!stored.tiles.bits && stored.dtype == MLX_F32)
+  if (state(l, (int)(product - l->fusion.graph->nodes) + 1)->scores)
     out->kernel = MLX_KERNEL_EXPERTS;
   else if (!stored.tiles.bits && (l->fusion.options->narrow || mlx_cuda_uses_gemv(rows)))
     out->kernel = MLX_KERNEL_LINEAR;
@@ -205,6 +205,10 @@ static void describe(const lister_t *l, int id, mlx_launch_t *out) {
       out->kernel = MLX_KERNEL_EXPERTS;
       break;
     case MLX_NODE_HEAD_COLUMNS: out->kind = MLX_LAUNCH_HEAD_COLUMNS; break;
+    case MLX_NODE_HEAD_LINEAR:
+      out->kind = MLX_LAUNCH_HEAD_PRODUCT;
+      out->kernel = MLX_KERNEL_EXPERTS;
+      break;
     case MLX_NODE_CONVOLVE:
     case MLX_NODE_DELTA:
     case MLX_NODE_SCAN:
@@ -213,7 +217,7 @@ static void describe(const lister_t *l, int id, mlx_launch_t *out) {
       break;
     case MLX_NODE_ATTENTION:
       out->kind = MLX_LAUNCH_ATTENTION;
-      out->kernel = attention_kernel(l);
+      out->kernel = attention_kernel(l, &node->attention);
       out->parts = state(l, id)->parts;
       break;
     default: break;

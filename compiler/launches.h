@@ -28,7 +28,7 @@ typedef enum mlx_launch_kind {
   MLX_LAUNCH_POOL,            // CPU: one row of each text of an encoder
   MLX_LAUNCH_ROPE,            // CPU: RoPE
   MLX_LAUNCH_VIEW,            // CPU: columns, which stay where they are
-  MLX_LAUNCH_HEAD_PRODUCT,    // CPU: a product of each head
+  MLX_LAUNCH_HEAD_PRODUCT,    // a product of each head
   MLX_LAUNCH_FEW_QKV,         // few tokens: the rest of a layer, and q, k and v of the next
   MLX_LAUNCH_FEW_LAYER,       // few tokens: the rest of the last layer
   MLX_LAUNCH_FEW_HEAD,        // few tokens: the logits

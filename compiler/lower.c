@@ -116,10 +116,10 @@ static mlx_built_t lower_plain_product(mlx_function_t *f, const mlx_launch_t *l,
   const bool is_head = mlx_launch_computes(l, (int)f->graph->count);
   const mlx_built_t into = is_head ? mlx_builder_load(f->b, MLX_ARG_LOGITS) : MLX_NO_VALUE,
                     x = emitted(f, node->operands[0]), matrix = weight(f, node, 1);
-  const bool wide = mlx_cuda_uses_gemv(x.dims[0]) || (!matrix.quantized_weight && matrix.dtype == MLX_F32);
-  const mlx_built_t product = mlx_cuda_linear(
-      f, node->name,
-      &(mlx_cuda_product_t){.x = wide ? as_f32(f, node->operands[0]) : x, .weight = matrix, .into = into});
+  const bool scores = l->kernel == MLX_KERNEL_EXPERTS, wide = mlx_cuda_uses_gemv(x.dims[0]) || scores;
+  const mlx_cuda_product_t p = {.x = wide ? as_f32(f, node->operands[0]) : x, .weight = matrix, .into = into};
+  const mlx_built_t product =
+      scores ? mlx_cuda_scores(f, node->name, &p) : mlx_cuda_linear(f, node->name, &p);
   if (is_head && product.id) mlx_builder_store(f->b, MLX_ARG_LOGITS, product);
   return is_head ? MLX_NO_VALUE : product;
 }
@@ -153,6 +153,12 @@ static void lower_products(mlx_function_t *f, const mlx_launch_t *l) {
   }
   mlx_cuda_group(f, first->name, emitted(f, first->operands[0]), weights, count, products);
   for (int i = 0; i < count; ++i) f->values[members[i]] = products[i];
+}
+
+static mlx_built_t lower_head_product(mlx_function_t *f, const mlx_launch_t *l) {
+  const mlx_node_t *node = node_at(f, l->node);
+  return mlx_cuda_scores(
+      f, node->name, &(mlx_cuda_product_t){.x = as_f32(f, node->operands[0]), .weight = weight(f, node, 1)});
 }
 
 static mlx_expert_weights_t expert_weights(const mlx_function_t *f, const mlx_node_t *node) {
@@ -244,8 +250,9 @@ static mlx_built_t lower_elements(mlx_function_t *f, const mlx_launch_t *l) {
 // Attention
 
 // Operand |nth| of attention, node |id|, without the ops that the attention kernel computes: those go to
-// |out|.
+// |out|. |id| 0: keys or values of another layer.
 static void read_heads(mlx_function_t *f, const mlx_launch_t *l, int id, int nth, mlx_cuda_qkv_t *out) {
+  if (!id) return;
   const mlx_node_t *node = node_at(f, id);
   if (node->kind == MLX_NODE_ROPE && mlx_launch_computes(l, id)) {
     out->table = mlx_rope_table(f, node->rope);
@@ -253,7 +260,10 @@ static void read_heads(mlx_function_t *f, const mlx_launch_t *l, int id, int nth
     node = node_at(f, id);
   }
   if (node->kind == MLX_NODE_HEAD_RMSNORM && mlx_launch_computes(l, id)) {
-    out->norms[nth] = (mlx_cuda_norm_t){.gain = weight(f, node, 1), .eps = node->eps};
+    if (nth < 2)
+      out->norms[nth] = (mlx_cuda_norm_t){.gain = weight(f, node, 1), .eps = node->eps};
+    else
+      out->value_norm = true;
     id = node->operands[0];
     node = node_at(f, id);
   }
@@ -546,6 +556,7 @@ static void lower_launch(mlx_function_t *f, const mlx_launch_t *l) {
     case MLX_LAUNCH_EXPERTS: *value = lower_experts(f, l); break;
     case MLX_LAUNCH_ATTENTION: *value = lower_attention(f, l); break;
     case MLX_LAUNCH_HEAD_COLUMNS: *value = lower_head_columns(f, l); break;
+    case MLX_LAUNCH_HEAD_PRODUCT: *value = lower_head_product(f, l); break;
     case MLX_LAUNCH_CONVOLVE: *value = lower_convolve(f, l); break;
     case MLX_LAUNCH_DELTA: *value = lower_delta(f, l); break;
     case MLX_LAUNCH_SCAN: *value = lower_scan(f, l); break;

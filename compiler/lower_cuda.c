@@ -141,7 +141,6 @@ void mlx_cuda_group(mlx_function_t *g, const char *name, mlx_built_t x, const ml
 
 mlx_built_t mlx_cuda_linear(mlx_function_t *g, const char *name, const mlx_cuda_product_t *p) {
   if (p->weight.quantized_weight) return mlx_cuda_quantized_linear(g, name, p);
-  if (p->weight.dtype == MLX_F32) return mlx_cuda_scores(g, name, p);
   if (mlx_cuda_uses_gemv(p->x.dims[0])) return gemv(g, name, p);
   return g->options->narrow ? gemm(g, name, p) : mlx_cuda_exact_gemm(g, name, p);
 }
@@ -165,28 +164,31 @@ static attend_tile_t choose_attend_tile(const mlx_attention_t *a) {
   return t;
 }
 
-static mlx_attend_f32_tile_t choose_f32_tile(const mlx_function_t *g, bool is_long) {
-  const mlx_attention_t *a = &g->attention.form;
+// Whether the kernel for long segments rounds queries and softmax weights to 16 bits.
+static bool rounds(const mlx_function_t *g, const mlx_attention_t *a) {
+  return mlx_module_rounds_attention(g->options) && a->head_dim <= MLX_ATTEND_WHOLE;
+}
+
+static mlx_attend_f32_tile_t choose_f32_tile(const mlx_function_t *g, const mlx_attention_t *a,
+                                             bool is_long) {
   const mlx_dtype_t kv = g->options->kv;
   const int64_t bytes = kv == MLX_Q8_0 ? 1 : (int64_t)mlx_dtype_info(kv)->block_bytes;
   return mlx_attend_f32_tile(is_long, g->size.tokens, a->heads, a->kv_heads, a->head_dim, bytes,
                              mlx_cuda_is_hopper(g), g->options->kernels->gpu->blocks);
 }
 
-mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g) {
-  const mlx_attention_t *a = &g->attention.form;
+mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g, const mlx_attention_t *a) {
   const int64_t share = a->heads / a->kv_heads, n = g->size.tokens;
-  mlx_cuda_tiles_t t = {.short_queries = choose_f32_tile(g, false).queries, .share = share};
+  mlx_cuda_tiles_t t = {.short_queries = choose_f32_tile(g, a, false).queries, .share = share};
   // A function with more tokens than segments is for prompts: with f32 attention, whose results do not depend
   // on the tile, only single tokens are short, so that the grid of short tiles is small.
   const int64_t segments = g->size.wanted;
-  t.long_from = n > segments && !mlx_module_rounds_attention(g->options) ? 2 : MLX_LONG_SEGMENT;
+  t.long_from = n > segments && !rounds(g, a) ? 2 : MLX_LONG_SEGMENT;
   const int64_t most = segments * mlx_ceil_div((t.long_from - 1) * share, t.short_queries);
   t.short_tiles = mlx_attend_tiles(n, 1, share, t.short_queries);
   if (n >= MLX_LONG_STEP && most < t.short_tiles) t.short_tiles = most;
-  t.long_share = mlx_module_rounds_attention(g->options) ? 1 : share;
-  t.long_queries = mlx_module_rounds_attention(g->options) ? 16 * choose_attend_tile(a).wq
-                                                           : choose_f32_tile(g, true).queries;
+  t.long_share = rounds(g, a) ? 1 : share;
+  t.long_queries = rounds(g, a) ? 16 * choose_attend_tile(a).wq : choose_f32_tile(g, a, true).queries;
   if (n >= MLX_LONG_STEP) t.long_tiles = mlx_attend_tiles(n, t.long_from, t.long_share, t.long_queries);
   const int64_t whole = n * t.long_share / t.long_queries + segments;  // each segment has one partial tile
   if (whole < t.long_tiles) t.long_tiles = whole;
@@ -206,15 +208,17 @@ static mlx_text_t define_attention(const mlx_function_t *g, const mlx_attention_
   return definitions;
 }
 
+#define POOL_LINE 64  // bytes: LINE of attention_pages.cuh
+
 void mlx_cuda_place_layer(const mlx_function_t *g, const mlx_attention_t *a, mlx_extern_t *kernel) {
-  const mlx_layer_place_t place = mlx_function_place_layer(g, a->layer);
+  const mlx_layer_place_t place = mlx_function_place_layer(g, a->shared ? a->kv_layer : a->layer);
   const bool in_window_pages = g->options->window_pages && place.kind == MLX_WINDOW_PAGES;
-  const int64_t before = in_window_pages            ? -1
-                         : g->options->window_pages ? mlx_function_page_layers(g, MLX_WINDOW_PAGES)
-                                                    : 0;
-  kernel->constants[0] = (int32_t)place.nth;
-  kernel->constants[1] = (int32_t)place.layers;
-  kernel->constants[2] = (int32_t)before;
+  kernel->constants[0] = (int32_t)(place.first_byte / POOL_LINE);
+  kernel->constants[1] = (int32_t)(mlx_function_page_bytes(g, place.kind) / POOL_LINE);
+  kernel->constants[2] = -1;
+  if (!in_window_pages)
+    kernel->constants[2] =
+        g->options->window_pages ? (int32_t)(mlx_function_page_bytes(g, MLX_WINDOW_PAGES) / POOL_LINE) : 0;
 }
 
 // The biases that there are: 1 of q, 2 of k, 4 of v.
@@ -233,31 +237,35 @@ static const char *append_image(mlx_function_t *g, const mlx_attention_t *a, con
   if (rope && rope->dims != a->head_dim) MLX_DEFINE(&definitions, {"rotary", rope->dims});
   if (rope && rope->adjacent) MLX_DEFINE(&definitions, {"adjacent", 1});
   if (has_norms) mlx_cuda_define_float(&definitions, "head_norm_eps", qkv->norms[0].eps);
+  if (qkv->value_norm) MLX_DEFINE(&definitions, {"value_norm", 1});
   return mlx_cuda_image(g, MLX_KERNEL_ATTENTION_F32, &definitions);
 }
 
-// Writes k and v to the KV pool and returns q, as attention reads them.
+// Writes k and v to the KV pool, unless another layer has done so, and returns q, as attention reads them.
 static mlx_built_t append(mlx_function_t *g, const mlx_attention_t *a, const mlx_cuda_qkv_t *qkv) {
+  const int64_t kv_heads = qkv->x[1].id ? a->kv_heads : 0;
   mlx_extern_t kernel = {
       .symbol = "mlx_append",
       .file = append_image(g, a, qkv),
-      .grid = {mlx_ceil_div((a->heads + 2 * a->kv_heads) * a->head_dim, 1024), g->size.tokens, 1},
+      .grid = {mlx_ceil_div((a->heads + 2 * kv_heads) * a->head_dim, 1024), g->size.tokens, 1},
       .threads = 128,
-      .operands = {qkv->x[0], qkv->x[1], qkv->x[2]},
       .operand_count = 3,
       .result = mlx_type_of(qkv->x[0]),
       .constant_count = 5};
   if (!kernel.file) return MLX_NO_VALUE;
   mlx_cuda_place_layer(g, a, &kernel);
+  for (int i = 0; i < 3; ++i)  // any buffer stands for keys, values, gains and biases that are missing
+    kernel.operands[i] = qkv->x[i].id ? qkv->x[i] : qkv->x[0];
   kernel.constants[3] = (int32_t)a->heads;
-  kernel.constants[4] = (int32_t)a->kv_heads;
+  kernel.constants[4] = (int32_t)kv_heads;
   const int32_t biased = find_biases(qkv);
   if (biased) kernel.constants[kernel.constant_count++] = biased;
-  for (int i = 0; i < 3 && biased; ++i)  // any buffer stands for a bias that is missing
+  for (int i = 0; i < 3 && biased; ++i)
     kernel.operands[kernel.operand_count++] =
-        qkv->biases[i].id ? mlx_cuda_f32(g, "bias_f32", qkv->biases[i]) : qkv->x[i];
-  for (int i = 0; i < 2 && qkv->norms[i].gain.id; ++i)
-    kernel.operands[kernel.operand_count++] = mlx_cuda_f32(g, "gain_f32", qkv->norms[i].gain);
+        qkv->biases[i].id ? mlx_cuda_f32(g, "bias_f32", qkv->biases[i]) : qkv->x[0];
+  for (int i = 0; i < 2 && qkv->norms[0].gain.id; ++i)
+    kernel.operands[kernel.operand_count++] =
+        qkv->norms[i].gain.id ? mlx_cuda_f32(g, "gain_f32", qkv->norms[i].gain) : qkv->x[0];
   if (qkv->table) {
     kernel.operands[kernel.operand_count++] = qkv->table->cos;
     kernel.operands[kernel.operand_count++] = qkv->table->sin;
@@ -274,7 +282,7 @@ static mlx_built_t append(mlx_function_t *g, const mlx_attention_t *a, const mlx
 // The attention launch with 16-bit queries and softmax weights (attend_16) or f32 ones (attend_32).
 static mlx_extern_t attend_16(mlx_function_t *g, const mlx_attention_t *a) {
   const attend_tile_t t = choose_attend_tile(a);
-  const mlx_cuda_tiles_t tiles = mlx_cuda_attention_tiles(g);
+  const mlx_cuda_tiles_t tiles = mlx_cuda_attention_tiles(g, a);
   const int64_t keys = t.wk * t.keys, merging = t.wq * t.wk * 8;
   mlx_text_t definitions = define_attention(g, a, true);
   MLX_DEFINE(&definitions, {"wq", t.wq}, {"wk", t.wk}, {"keys", t.keys});
@@ -287,8 +295,8 @@ static mlx_extern_t attend_16(mlx_function_t *g, const mlx_attention_t *a) {
 }
 
 static mlx_extern_t attend_32(mlx_function_t *g, const mlx_attention_t *a, bool is_long) {
-  const mlx_attend_f32_tile_t t = choose_f32_tile(g, is_long);
-  const mlx_cuda_tiles_t tiles = mlx_cuda_attention_tiles(g);
+  const mlx_attend_f32_tile_t t = choose_f32_tile(g, a, is_long);
+  const mlx_cuda_tiles_t tiles = mlx_cuda_attention_tiles(g, a);
   mlx_text_t definitions = define_attention(g, a, is_long);
   MLX_DEFINE(&definitions, {"SPLIT", t.split}, {"step", t.step}, {"queries", t.queries}, {"stages", t.stages},
              {"threads", t.threads});
@@ -307,7 +315,8 @@ static mlx_extern_t attend_32(mlx_function_t *g, const mlx_attention_t *a, bool 
 static mlx_built_t attend(mlx_function_t *g, const mlx_attention_t *a, mlx_extern_t *kernel, mlx_built_t q,
                           const mlx_cuda_qkv_t *qkv, mlx_built_t sinks, mlx_built_t old) {
   const bool narrow = mlx_module_rounds_attention(g->options);
-  const mlx_built_t operands[] = {q, mlx_builder_load(g->b, MLX_ARG_KV), g->batch, g->placed};
+  const mlx_built_t operands[] = {q, mlx_builder_load(g->b, MLX_ARG_KV), g->batch,
+                                  g->placed[mlx_attention_kind(g->graph, &g->attention, a)]};
   mlx_built_t updated;
   if (!kernel->file || !q.id) return MLX_NO_VALUE;
   memcpy(kernel->operands, operands, sizeof operands);
@@ -341,11 +350,11 @@ mlx_built_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, cons
   const mlx_built_t sinks =
       qkv->sinks.id ? mlx_build_convert(g->b, "sinks_f32", qkv->sinks, MLX_F32) : MLX_NO_VALUE;
   mlx_extern_t kernel = attend_32(g, a, false);
-  const mlx_built_t rotated = qkv->x[1].id ? append(g, a, qkv) : qkv->x[0];
+  const bool changes = qkv->x[1].id || qkv->table || qkv->biases[0].id;
+  const mlx_built_t rotated = changes ? append(g, a, qkv) : qkv->x[0];
   mlx_built_t attended = attend(g, a, &kernel, rotated, qkv, sinks, MLX_NO_VALUE);
   if (g->size.tokens < MLX_LONG_STEP) return result_of(g, a, qkv, attended);
-  mlx_extern_t long_kernel =
-      mlx_module_rounds_attention(g->options) ? attend_16(g, a) : attend_32(g, a, true);
+  mlx_extern_t long_kernel = rounds(g, a) ? attend_16(g, a) : attend_32(g, a, true);
   attended = attend(g, a, &long_kernel, rotated, qkv, sinks, attended);
   return result_of(g, a, qkv, attended);
 }

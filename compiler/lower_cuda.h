@@ -35,16 +35,17 @@ typedef struct mlx_cuda_tiles {
   int64_t long_from;                             // tokens of the shortest long segment
   int64_t ids_at;
 } mlx_cuda_tiles_t;
-mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g);
+mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g, const mlx_attention_t *a);
 // Sets the first constants of a kernel that uses the KV pool: how a layer's pages are found (Layer of
 // attention_pages.cuh).
 void mlx_cuda_place_layer(const mlx_function_t *g, const mlx_attention_t *a, mlx_extern_t *kernel);
 // Queries, keys and values of attention. The kernel that stores keys and values adds |biases| first, then
 // normalizes and then rotates each head of q and k.
 typedef struct mlx_cuda_qkv {
-  mlx_built_t x[3];               // k MLX_NO_VALUE: k and v are in the KV pool already
+  mlx_built_t x[3];               // k and v MLX_NO_VALUE: they are in the KV pool already
   mlx_built_t biases[3];          // each may be MLX_NO_VALUE
-  mlx_cuda_norm_t norms[2];       // of q and k; both or none, with the same eps
+  mlx_cuda_norm_t norms[2];       // of q and k; of all that there are or none, with the same eps
+  bool value_norm;                // v has one too, without a gain
   const mlx_rope_table_t *table;  // NULL: q and k need no rotation
   mlx_built_t sinks;              // may be MLX_NO_VALUE
   bool into_parts;                // the result is stored as bf16 parts, in the order of 16-bit weights
@@ -107,7 +108,8 @@ void mlx_cuda_token_products(mlx_function_t *g, const char *name, const mlx_toke
 mlx_built_t mlx_cuda_experts(mlx_function_t *g, const mlx_node_t *node, const char *name,
                              const mlx_expert_weights_t *weights, mlx_built_t x, mlx_cuda_norm_t norm,
                              mlx_built_t scores, mlx_built_t residual);
-// Product with a small f32 matrix (mlx_cuda_has_scores).
+// Product with a small matrix of floats (mlx_cuda_has_scores), or of each head with its own: weight [heads,
+// out, in].
 mlx_built_t mlx_cuda_scores(mlx_function_t *g, const char *name, const mlx_cuda_product_t *p);
 
 #endif  // MLXCEL_COMPILER_LOWER_CUDA_H_

@@ -48,6 +48,7 @@ static void define_choice(const mixture_t *m, mlx_text_t *d) {
   const mlx_experts_t *e = m->e;
   MLX_DEFINE(d, {"BATCH", batch_of(m).id != 0});
   if (m->w->choice_bias.id) MLX_DEFINE(d, {"CORRECTION", 1});
+  if (m->w->factors.id) MLX_DEFINE(d, {"FACTORS", 1});
   MLX_DEFINE(d, {"sum_to_one", e->sum_to_one});
   if (e->sigmoid) MLX_DEFINE(d, {"sigmoid", 1});
   if (e->sum_eps != 0.0) mlx_cuda_define_float(d, "sum_eps", e->sum_eps);
@@ -87,6 +88,7 @@ static mlx_built_t route(const mixture_t *m) {
                          .result = MLX_TYPE(MLX_I32, 2 * m->tokens * m->e->used)};
   add_operand(&kernel, batch_of(m));
   add_operand(&kernel, m->w->choice_bias);
+  add_operand(&kernel, mlx_cuda_f32(m->g, "factors_f32", m->w->factors));
   kernel.file = mlx_cuda_image(m->g, MLX_KERNEL_EXPERTS, &d);
   kernel.constants[0] = (int32_t)m->tokens;
   kernel.constant_count = 1;
@@ -106,14 +108,14 @@ static void define_product(const mixture_t *m, mlx_text_t *d, bool pair) {
 
 // Calls a product: x, weights, biases, |more|, result. |reports|: the experts of tokens.
 static mlx_built_t call_product(const mixture_t *m, const char *name, bool pair, bool reports,
-                                mlx_extern_t kernel, mlx_built_t x, const mlx_built_t more[4]) {
+                                mlx_extern_t kernel, mlx_built_t x, const mlx_built_t more[5]) {
   add_operand(&kernel, x);
   if (pair) add_operand(&kernel, mlx_cuda_f32(m->g, "gain_f32", m->norm.gain));
   add_operand(&kernel, mlx_cuda_words(m->g, pair ? m->w->gate : m->w->down));
   if (pair) add_operand(&kernel, mlx_cuda_words(m->g, m->w->up));
   add_operand(&kernel, pair ? m->w->gate_bias : m->w->down_bias);
   if (pair) add_operand(&kernel, m->w->up_bias);
-  for (int i = 0; i < 4; ++i) add_operand(&kernel, more[i]);
+  for (int i = 0; i < 5; ++i) add_operand(&kernel, more[i]);
   kernel.updated_from = kernel.operand_count;
   return reports ? call_and_report(m, name, &kernel) : mlx_cuda_call(m->g, name, &kernel);
 }
@@ -148,7 +150,9 @@ static mlx_built_t gemv(const mixture_t *m, const char *name, mlx_built_t x, boo
                                      .threads = 256,
                                      .shared_bytes = s.shared_bytes,
                                      .result = MLX_TYPE(MLX_F32, results, n)},
-                      x, (mlx_built_t[4]){m->scores, batch_of(m), m->w->choice_bias, residual});
+                      x,
+                      (mlx_built_t[5]){m->scores, batch_of(m), m->w->choice_bias,
+                                       mlx_cuda_f32(m->g, "factors_f32", m->w->factors), residual});
 }
 
 static mlx_built_t gemm(const mixture_t *m, const char *name, mlx_built_t parts, bool pair) {
@@ -173,7 +177,7 @@ static mlx_built_t gemm(const mixture_t *m, const char *name, mlx_built_t parts,
                                      .result = MLX_TYPE(MLX_F32, m->groups.rows, n),
                                      .constants = {(int32_t)m->groups.rows, (int32_t)n, (int32_t)k},
                                      .constant_count = 3},
-                      parts, (mlx_built_t[4]){m->grouped});
+                      parts, (mlx_built_t[5]){m->grouped});
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -262,25 +266,28 @@ mlx_built_t mlx_cuda_experts(mlx_function_t *g, const mlx_node_t *node, const ch
 }
 
 // ----------------------------------------------------------------------------------------------------------
-// Routers
+// Routers, other small matrices, and products of heads
 
 mlx_built_t mlx_cuda_scores(mlx_function_t *g, const char *name, const mlx_cuda_product_t *p) {
   const mlx_built_t x = p->x, weight = p->weight;
-  const int64_t m = x.dims[0], n = weight.dims[0];
+  const bool of_heads = weight.rank == 3;
+  const int64_t m = x.dims[0], heads = of_heads ? weight.dims[0] : 1, n = weight.dims[of_heads];
   const bool vector = m <= 64;  // measured on an H200: tiles do not fill the GPU
   mlx_text_t d = {0};
   mlx_text_printf(&d, "NAME=mlx_scores\n%s=1\n", vector ? "SCORES_VECTOR" : "SCORES");
-  MLX_DEFINE(&d, {"n", n}, {"k", weight.dims[1]});
-  mlx_extern_t kernel = {
-      .symbol = "mlx_scores",
-      .file = mlx_cuda_image(g, MLX_KERNEL_EXPERTS, &d),
-      .grid = {vector ? mlx_ceil_div(n, 4) : mlx_ceil_div(m, 16), vector ? m : mlx_ceil_div(n, 32), 1},
-      .threads = vector ? 128 : 256,
-      .operands = {x, weight},
-      .operand_count = 2,
-      .updated_from = 2,
-      .result = MLX_TYPE(MLX_F32, m, n),
-      .constants = {(int32_t)m},
-      .constant_count = 1};
+  MLX_DEFINE(&d, {"n", n}, {"k", weight.dims[of_heads + 1]});
+  if (weight.dtype != MLX_F32) mlx_cuda_define_type(&d, "matrix", weight.dtype);
+  if (of_heads) MLX_DEFINE(&d, {"heads", heads});
+  mlx_extern_t kernel = {.symbol = "mlx_scores",
+                         .file = mlx_cuda_image(g, MLX_KERNEL_EXPERTS, &d),
+                         .grid = {vector ? mlx_ceil_div(n, 4) : mlx_ceil_div(m, 16),
+                                  vector ? m : mlx_ceil_div(n, 32) * heads, vector ? heads : 1},
+                         .threads = vector ? 128 : 256,
+                         .operands = {x, weight},
+                         .operand_count = 2,
+                         .updated_from = 2,
+                         .result = MLX_TYPE(MLX_F32, m, heads * n),
+                         .constants = {(int32_t)m},
+                         .constant_count = 1};
   return mlx_cuda_call_into(g, name, &kernel, p->into);
 }

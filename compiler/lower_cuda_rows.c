@@ -15,17 +15,18 @@ mlx_built_t mlx_cuda_embed(mlx_function_t *g, const char *name, mlx_built_t tabl
   MLX_DEFINE(&d, {"EMBED", 1});
   mlx_cuda_define_type(&d, "dtype", table.dtype);
   mlx_builder_comment(g->b, "embedding rows of the tokens");
-  return mlx_cuda_call(g, name,
-                       &(mlx_extern_t){.symbol = "mlx_embed_rows",
-                                       .file = mlx_cuda_image(g, MLX_KERNEL_ROWS, &d),
-                                       .grid = {m, 1, 1},
-                                       .threads = 32 * BLOCK_WARPS,
-                                       .operands = {tokens, table},
-                                       .operand_count = 2,
-                                       .updated_from = 2,
-                                       .result = MLX_TYPE(MLX_F32, m, width),
-                                       .constants = {(int32_t)width, mlx_cuda_float_bits(factor)},
-                                       .constant_count = 2});
+  return mlx_cuda_call(
+      g, name,
+      &(mlx_extern_t){.symbol = "mlx_embed_rows",
+                      .file = mlx_cuda_image(g, MLX_KERNEL_ROWS, &d),
+                      .grid = {m, 1, 1},
+                      .threads = 32 * BLOCK_WARPS,
+                      .operands = {tokens, table},
+                      .operand_count = 2,
+                      .updated_from = 2,
+                      .result = MLX_TYPE(MLX_F32, m, width),
+                      .constants = {(int32_t)table.dims[0], (int32_t)width, mlx_cuda_float_bits(factor)},
+                      .constant_count = 3});
 }
 
 mlx_built_t mlx_cuda_permute(mlx_function_t *g, const char *name, mlx_built_t x, mlx_built_t order) {

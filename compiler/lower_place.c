@@ -1,21 +1,21 @@
 // Launches of kernels/cuda/place.cu and sample.cu: configuration, grid and operands.
 #include "compiler/lower_place.h"
 
+#include <string.h>
+
 #include "compiler/cuda_image.h"
 #include "compiler/cuda_launch.h"
 #include "compiler/lower_cuda.h"
 #include "kernels/step.h"
 
-void mlx_cuda_place_tokens(mlx_function_t *g) {
+// Calls the kernel for the tiles |t|.
+static mlx_built_t place(mlx_function_t *g, const mlx_cuda_tiles_t t) {
   mlx_builder_t *b = g->b;
-  const mlx_cuda_tiles_t t = mlx_cuda_attention_tiles(g);
   mlx_text_t d = {0};
   mlx_text_puts(&d, "NAME=mlx_place\n");
   MLX_DEFINE(&d, {"PLACE", 1});
   MLX_DEFINE(&d, {"short_queries", t.short_queries}, {"short_share", t.share},
              {"long_queries", t.long_queries}, {"long_share", t.long_share});
-  mlx_function_read_positions(g);
-  mlx_builder_comment(b, "token IDs, and the tiles of attention");
   const mlx_extern_t kernel = {
       .symbol = "mlx_place",
       .file = mlx_cuda_image(g, MLX_KERNEL_PLACE, &d),
@@ -29,11 +29,33 @@ void mlx_cuda_place_tokens(mlx_function_t *g) {
                     (int32_t)t.long_from, (int32_t)g->model->config.vocab},
       .constant_count = 5};
   mlx_built_t history;
-  if (!kernel.file) return;
-  g->placed = mlx_build_extern(b, "placed", &kernel, &history);
-  if (!g->placed.id) return;
-  mlx_builder_store(b, MLX_ARG_HISTORY, history);
-  g->ids = mlx_build_words(b, "token_ids", g->placed, t.ids_at, g->size.tokens);
+  if (!kernel.file) return MLX_NO_VALUE;
+  const mlx_built_t placed = mlx_build_extern(b, "placed", &kernel, &history);
+  if (placed.id) mlx_builder_store(b, MLX_ARG_HISTORY, history);
+  return placed;
+}
+
+// The first kind of heads whose tiles are those of |kind|.
+static int kind_with_tiles(const mlx_cuda_tiles_t *tiles, int kind) {
+  int first = 0;
+  while (memcmp(&tiles[first], &tiles[kind], sizeof *tiles)) ++first;
+  return first;
+}
+
+void mlx_cuda_place_tokens(mlx_function_t *g) {
+  mlx_builder_t *b = g->b;
+  mlx_cuda_tiles_t tiles[MLX_HEAD_KINDS];
+  mlx_function_read_positions(g);
+  mlx_builder_comment(b, "token IDs, and the tiles of attention");
+  for (int kind = 0; kind < g->attention.kinds; ++kind) {
+    const int id = g->attention.kind_nodes[kind];
+    tiles[kind] =
+        mlx_cuda_attention_tiles(g, id ? &mlx_graph_node(g->graph, id)->attention : &g->attention.form);
+    const int first = kind_with_tiles(tiles, kind);
+    g->placed[kind] = first < kind ? g->placed[first] : place(g, tiles[kind]);
+    if (!g->placed[kind].id) return;
+  }
+  g->ids = mlx_build_words(b, "token_ids", g->placed[0], tiles[0].ids_at, g->size.tokens);
 }
 
 mlx_built_t mlx_cuda_pick(mlx_function_t *g, mlx_built_t x) {

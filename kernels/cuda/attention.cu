@@ -180,7 +180,7 @@ __device__ __forceinline__ void finish(const Softmax &soft, unsigned char *memor
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     NAME(const float *__restrict__ q, const u16 *__restrict__ pool, const int *__restrict__ batch,
-         const int *__restrict__ placed, SINKS_PARAMETER u16 *__restrict__ out, int layer, int layers,
+         const int *__restrict__ placed, SINKS_PARAMETER u16 *__restrict__ out, int layer, int page,
          int before, int share, u32 inverse, int window, int) {
   start_next_kernel();
   wait_for_previous_kernel();
@@ -194,7 +194,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const Tile tile = read_tile(placed, blockIdx.y);
   if (tile.slot < 0) return;
   const int heads = gridDim.x, kv_head = Share{share, inverse}.divide(blockIdx.x);
-  const Pages pages(batch, tile.slot, {layer, layers, before, Share{share, inverse}.divide(heads)});
+  const Pages pages(batch, tile.slot, {layer, page, before});
   const int head = blockIdx.x, base = tile.position, first_token = tile.query;  // of the tile, in its segment
   const int t0 = first_token + wq * 16 + lane / 4;  // this lane's queries: t0 and t0 + 8
   const int end_token = first_token + 16 * WQ < tile.tokens ? first_token + 16 * WQ : tile.tokens;

@@ -1,13 +1,15 @@
 // append: stores keys and values of new tokens in the KV pool (attention_pages.cuh).
 //
 // Macros:  NAME, and 0 or 1 for parameters that the kernel may have: BIAS (biases are added before all
-//          else), HEAD_NORM (q and k are normalized before RoPE), TURN (applies RoPE to q and k).
+//          else), HEAD_NORM (q and k are normalized before RoPE; values too, without a gain, if
+//          config.value_norm), TURN (applies RoPE to q and k).
 //          attention_config.cuh has the other constants.
 // Operands q f32 [N, heads, HEAD_DIM], k and v f32 [N, kv_heads, HEAD_DIM]; with BIAS those of q, k and v f32
 //          [heads or kv_heads, HEAD_DIM]; with HEAD_NORM gains of q and k f32 [HEAD_DIM]; with TURN
 //          cosine and sine f32 [N, ROTARY/2]; batch (kernels/step.h); pool in/out; rotated q f32, without
-//          TURN a copy; int layer, layers, before (Layer), heads, kv_heads; with BIAS the sum of 1 if q has a
-//          bias, 2 if k has one, 4 if v has one: the others are not read
+//          TURN a copy; int layer, page, before (Layer), heads, kv_heads (0: the layer has no keys of its
+//          own; k and v are not read); with BIAS the sum of 1 if q has a bias, 2 if k has one, 4 if v has
+//          one: the others are not read
 // Launch   grid (ceil((heads + 2 * kv_heads) * HEAD_DIM / 1024), N, 1), block (128, 1, 1), no dynamic shared
 //          memory. Rows of padding tokens are not written.
 
@@ -22,18 +24,15 @@ constexpr const float *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *
                       *k_gain = nullptr, *cosine = nullptr, *sine = nullptr;
 constexpr int biased = 0;
 
-// A key or a value of the pool. |key| is the offset that Pages::find_key gives. Keys or values of a page and
-// head in an 8-bit pool are PAGE rows of HEAD_DIM signed codes, then PAGE f32 scales.
+// A key or a value of the pool. Keys or values of a page and head in an 8-bit pool are PAGE rows of HEAD_DIM
+// signed codes, then PAGE f32 scales.
 struct PoolRow {
-  u64 key;
-  int what;  // 0: the key, 1: the value
-  __device__ __forceinline__ u64 block() const {
-    return (key / (PAGE * HEAD_DIM) + what) * (PAGE * (HEAD_DIM + 4));
+  u64 block;                                       // the first byte of the page's keys or values
+  int nth;                                         // of the page
+  __device__ __forceinline__ u64 number() const {  // the first one, or its code
+    return block / sizeof(pool_t) + nth * HEAD_DIM;
   }
-  __device__ __forceinline__ u64 codes() const { return block() + key % (PAGE * HEAD_DIM); }
-  __device__ __forceinline__ u64 scale() const {
-    return block() + PAGE * HEAD_DIM + key / HEAD_DIM % PAGE * 4;
-  }
+  __device__ __forceinline__ u64 scale() const { return block + PAGE * HEAD_DIM + nth * 4; }
 };
 
 __device__ __forceinline__ float largest4(float4 f) {
@@ -50,8 +49,8 @@ __device__ __forceinline__ float4 rotate4(float4 a, float4 c, float4 b, float4 s
                      rotate(a.w, c.w, b.w, s.w));
 }
 
-// A head of a token: its numbers, and what comes before RoPE. |bias| is that of the head; NULL: none. |gain|
-// NULL: no norm. |factor| is that of the head's RMS norm.
+// A head of a token: its numbers, and what comes before RoPE. |bias| is that of the head; NULL: none.
+// |factor| is that of the head's RMS norm, 1 without a norm. |gain| NULL: none.
 struct Head {
   const float *numbers, *bias, *gain;
   float factor;
@@ -61,13 +60,13 @@ struct Head {
       const float4 b = *(const float4 *)(bias + at);
       v = make_float4(v.x + b.x, v.y + b.y, v.z + b.z, v.w + b.w);
     }
-    if (!gain) return v;
+    if (!gain) return make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor);
     const float4 g = *(const float4 *)(gain + at);
     return make_float4(v.x * factor * g.x, v.y * factor * g.y, v.z * factor * g.z, v.w * factor * g.w);
   }
   __device__ __forceinline__ float load(int at) const {
     const float v = bias ? numbers[at] + bias[at] : numbers[at];
-    return gain ? v * factor * gain[at] : v;
+    return v * factor * (gain ? gain[at] : 1);
   }
 };
 
@@ -107,13 +106,20 @@ __device__ __forceinline__ Pair4 load_rotated(const Head &head, int at, const fl
   return {rotate4(low, c, make_float4(-high.x, -high.y, -high.z, -high.w), s), rotate4(high, c, low, s)};
 }
 
-// The threads of a head, consecutive lanes of a warp, have the numbers |v| each.
-__device__ __forceinline__ float head_factor(const Pair4 &v) {
-  constexpr int LANES = HEAD_DIM / 8;
+__device__ __forceinline__ float squares_of(const Pair4 &v) {
+  const float low = (v.low.x * v.low.x + v.low.y * v.low.y) + (v.low.z * v.low.z + v.low.w * v.low.w);
+  return low + ((v.high.x * v.high.x + v.high.y * v.high.y) + (v.high.z * v.high.z + v.high.w * v.high.w));
+}
+
+// The threads of a head are consecutive lanes of a warp, or of two warps, of which each adds the numbers of
+// both. |at| is the first number of this thread.
+__device__ __forceinline__ float head_factor(const Head &head, int at) {
+  constexpr bool TWO = HEAD_DIM > 256;
+  constexpr int LANES = HEAD_DIM / 8 / (TWO ? 2 : 1);
   static_assert(!HEAD_NORM || (LANES <= 32 && (LANES & LANES - 1) == 0), "a power of two");
   const u32 mask = (LANES == 32 ? ~0u : (1u << LANES % 32) - 1) << (threadIdx.x % 32 & ~(LANES - 1));
-  float sum = (v.low.x * v.low.x + v.low.y * v.low.y) + (v.low.z * v.low.z + v.low.w * v.low.w);
-  sum += (v.high.x * v.high.x + v.high.y * v.high.y) + (v.high.z * v.high.z + v.high.w * v.high.w);
+  float sum = squares_of(load_rotated(head, at, nullptr, nullptr));
+  if constexpr (TWO) sum += squares_of(load_rotated(head, at ^ LANES * 4, nullptr, nullptr));
 #pragma unroll
   for (int i = LANES / 2; i; i /= 2) sum += __shfl_xor_sync(mask, sum, i);
   return 1 / sqrtf(sum / HEAD_DIM + config.head_norm_eps);
@@ -131,11 +137,11 @@ __device__ __forceinline__ void store_pair(T *pool, PoolRow to, const Pair4 &pai
       largest = fmaxf(largest, fmaxf(largest4(other.low), largest4(other.high)));
     }
     const float inverse = largest > 0 ? 127 / largest : 0;
-    *(u32 *)(pool + to.codes() + at) = codes_of(pair.low, inverse);
-    *(u32 *)(pool + to.codes() + HALF + at) = codes_of(pair.high, inverse);
+    *(u32 *)(pool + to.number() + at) = codes_of(pair.low, inverse);
+    *(u32 *)(pool + to.number() + HALF + at) = codes_of(pair.high, inverse);
     if (at == 0) *(float *)(pool + to.scale()) = largest / 127;
   } else {
-    const u64 first = to.key + ((to.what ? PAGE * HEAD_DIM : 0) + at);
+    const u64 first = to.number() + at;
     store4(pool + first, pair.low);
     store4(pool + first + HALF, pair.high);
   }
@@ -154,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(128)
          const float *__restrict__ cosine, const float *__restrict__ sine,
 #endif
          const int *__restrict__ batch, pool_t *__restrict__ pool, float *__restrict__ rotated, int layer,
-         int layers, int before, int heads, int kv_heads
+         int page, int before, int heads, int kv_heads
 #if BIAS
          ,
          int biased
@@ -182,9 +188,9 @@ extern "C" __global__ void __launch_bounds__(128)
     source.bias = (is_query ? q_bias : value ? v_bias : k_bias) + nth * HEAD_DIM;
   const float *c = !TURN || value ? nullptr : cosines + (u64)token * (ROTARY / 2),
               *s = !TURN || value ? nullptr : sines + (u64)token * (ROTARY / 2);
-  if (HEAD_NORM && !value) {
-    source.factor = head_factor(load_rotated(source, at, nullptr, nullptr));
-    source.gain = is_query ? q_gain : k_gain;
+  if (HEAD_NORM && (!value || config.value_norm)) {
+    source.factor = head_factor(source, at);
+    source.gain = is_query ? q_gain : value ? nullptr : k_gain;
   }
   const Pair4 pair = load_rotated(source, at, c, s);
   if (is_query) {
@@ -192,8 +198,9 @@ extern "C" __global__ void __launch_bounds__(128)
     *(float4 *)(rotated + from + HALF + at) = pair.high;
     return;
   }
-  u64 key;
-  const Pages pages(batch, batch[slots + token], {layer, layers, before, kv_heads});
-  if (!pages.find_key(key, batch[positions + token], nth)) return;
-  store_pair(pool, PoolRow{key, value}, pair, at, source, c, s);
+  u64 keys;
+  const int position = batch[positions + token];
+  const Pages pages(batch, batch[slots + token], {layer, page, before});
+  if (!pages.find_block(keys, position, nth)) return;
+  store_pair(pool, PoolRow{keys + (value ? BLOCK : 0), position % PAGE}, pair, at, source, c, s);
 }

@@ -5,12 +5,13 @@
 #include "config_types.cuh"
 
 struct Config {
-  int head_dim = 64;      // multiple of 8, up to 256
+  int head_dim = 64;      // multiple of 8, up to 256; or of 64, up to 512
   Dtype kv = Dtype::F32;  // of the pool
   // append
   int rotary = 0;           // numbers of a head that RoPE rotates; 0: all
   bool adjacent = false;    // RoPE pairs number 2i with 2i + 1, not i with i + rotary / 2
   float head_norm_eps = 0;  // of the norms of q and k, with HEAD_NORM
+  bool value_norm = false;  // with HEAD_NORM: values have one too, without a gain
   // attend
   float scale = 1;          // of the scores, positive
   float softcap = 0;        // of the scores; 0: none

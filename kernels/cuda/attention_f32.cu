@@ -6,6 +6,10 @@
 // SPLIT, STAGES and THREADS: keys are added in units of STEP positions, each with its own softmax, and the
 // units are merged in ascending order. A unit that a query does not see changes nothing, not even a rounding.
 //
+// Heads of more than 256 are read in pieces of PIECE columns, because a unit of whole keys and values
+// does not fit shared memory: first the pieces of the keys, then those of the values, each of which is
+// merged at once.
+//
 // Products run on tensor cores as TF32: a number is the sum of a part of 11 bits and the rest. The product
 // of two rests is below 2^-23 of the result and left out. Numbers of a 16-bit or 8-bit pool have no rest.
 // Tensor cores truncate sums, so sums are cut into pieces, which are added in f32.
@@ -17,15 +21,16 @@
 //
 // attend   (q f32 [N, heads*HEAD_DIM] rotated, pool, batch, placed (place.cu), with SINKS also sinks f32
 //           [heads], out f32 or 16-bit [N, heads*HEAD_DIM]: only rows of the tiles are written, and zeros for
-//           padding tokens that a tile names; int layer, layers, before (Layer), share, inverse (Share),
+//           padding tokens that a tile names; int layer, page, before (Layer), share, inverse (Share),
 //           window (2^30: none), part_rows: if not 0, out has the bf16 parts of the result in the order of
 //           16-bit weights (packed.cu), with this MP; heads*HEAD_DIM % 128 == 0)
 //          grid (KV heads, tiles, SPLIT), block (THREADS, 1, 1)
 //          dynamic shared memory: mlx_attend_f32_tile (compiler/cuda_launch.h)
-//          A block has QUERIES queries (token x head, for the heads that share keys): 8, or 16 for each of WQ
-//          warps. WK = THREADS / 32 / WQ groups of warps process a unit each; STAGES units per group are in
-//          shared memory. SPLIT > 1 (sm_90 and later, not sm_12x) divides the units among the blocks of a
-//          cluster, for few queries with a long history. The compiler chooses these numbers.
+//          A block has QUERIES queries (token x head, for the heads that share keys): 8, or 16 for each of
+//          WQ warps (one warp with heads of more than 256). WK = THREADS / 32 / WQ groups of warps process
+//          a unit each; STAGES units per group are in shared memory. SPLIT > 1 (sm_90 and later, not
+//          sm_12x) divides the units among the blocks of a cluster, for few queries with a long history.
+//          The compiler chooses these numbers.
 //          With config.warpgroups, attention_warpgroups.cuh computes the tile.
 
 #if APPEND
@@ -40,20 +45,24 @@
 // Rows have WIDTH columns. Those past HEAD_DIM are zero in queries and keys; in values they are not set, and
 // their results are not used.
 constexpr int WIDTH = (HEAD_DIM + 15) / 16 * 16;
+// Columns of keys and values that are in shared memory at a time.
+constexpr bool CUT = HEAD_DIM > 256;
+constexpr int PIECE = !CUT ? WIDTH : HEAD_DIM % 128 ? 64 : 128, PIECES = WIDTH / PIECE;
+static_assert(!CUT || HEAD_DIM % PIECE == 0, "pieces");
 // Bytes of a row. Lanes that read together use different banks: rows are padded, or their 16-byte chunks are
 // swapped (SWAPPED).
 constexpr int QUERY_PITCH = WIDTH % 32 ? WIDTH : WIDTH + 16;  // floats
-constexpr bool SWAPPED = config.kv == Dtype::F32 && WIDTH % 32 == 0;
-constexpr int KEY_ROW = KV_Q8   ? WIDTH + 16  // codes, then the scale
-                        : KV_16 ? 2 * WIDTH + (WIDTH % 32 ? 0 : 32)
-                                : 4 * WIDTH;
-constexpr int VALUE_ROW = KV_Q8 ? WIDTH + 16 : KV_16 ? 2 * (WIDTH + 8) : 4 * (SWAPPED ? WIDTH : WIDTH + 4);
-constexpr int BLOCK = PAGE * (HEAD_DIM * sizeof(pool_t) + (KV_Q8 ? 4 : 0));  // keys or values of a page
+constexpr bool SWAPPED = config.kv == Dtype::F32 && PIECE % 32 == 0;
+constexpr int KEY_ROW = KV_Q8   ? PIECE + 16  // codes, then the scale
+                        : KV_16 ? 2 * PIECE + (PIECE % 32 ? 0 : 32)
+                                : 4 * PIECE;
+constexpr int VALUE_ROW = KV_Q8 ? PIECE + 16 : KV_16 ? 2 * (PIECE + 8) : 4 * (SWAPPED ? PIECE : PIECE + 4);
+constexpr int COLUMNS = CUT ? PIECE : HEAD_DIM;  // of a piece, without padding
 // The chunk of a row of keys or values where chunk |nth| is stored.
 __device__ __forceinline__ int key_chunk(int nth, int row) { return SWAPPED ? nth ^ row % 2 * 4 : nth; }
 __device__ __forceinline__ int value_chunk(int nth, int row) { return SWAPPED ? nth ^ row / 2 % 4 * 2 : nth; }
 // A key is copied in CHUNKS chunks: of 16 bytes, except in an 8-bit pool with an odd number of 8 bytes.
-constexpr int CHUNK = HEAD_DIM * sizeof(pool_t) % 16 ? 8 : 16, CHUNKS = HEAD_DIM * sizeof(pool_t) / CHUNK;
+constexpr int CHUNK = HEAD_DIM * sizeof(pool_t) % 16 ? 8 : 16, CHUNKS = COLUMNS * sizeof(pool_t) / CHUNK;
 
 template <int BYTES>  // 4, 8, or 16 past the first-level cache
 __device__ __forceinline__ void copy_bytes(void *to, const void *from, bool valid) {  // or zeros
@@ -127,22 +136,21 @@ __device__ __forceinline__ void multiply_exact(Products &sum, const Operand &a, 
 // Lane 4 * row + quad has the queries |row| and |row| + 8 of its warp. Of a fragment of 8 keys it has the
 // scores of keys 2 * quad and 2 * quad + 1: {row: a, b, row + 8: a, b}. Columns of a head are permuted, so
 // that a lane reads neighbouring numbers. Query n of a segment belongs to token n / share.
-constexpr int FRAGMENTS = STEP / 8, SIXTEENS = WIDTH / 16, PAGES = STEP / PAGE;
+constexpr int FRAGMENTS = STEP / 8, SIXTEENS = PIECE / 16, PAGES = STEP / PAGE;
 static_assert(HEAD_DIM % 8 == 0 && STEP % PAGE == 0, "shape");
 
-__device__ __forceinline__ void score_keys(float (&score)[FRAGMENTS][4], const float *queries,
-                                           const unsigned char *keys) {
-  Products sums[FRAGMENTS] = {};
-#pragma unroll
-  for (int i = 0; i < FRAGMENTS * 4; i++) score[i / 4][i % 4] = 0;
+// Adds the products of |nth| of the pieces of queries and keys to |score|; those with a rest to |sums|, which
+// the last piece adds.
+__device__ __forceinline__ void score_piece(float (&score)[FRAGMENTS][4], Products (&sums)[FRAGMENTS],
+                                            int nth, const float *queries, const unsigned char *keys) {
   queries += lane_row() * QUERY_PITCH + lane_quad() * 4;
   keys += lane_row() * KEY_ROW;
 #pragma unroll 2
-  for (int piece = 0; piece < WIDTH; piece += 32) {
+  for (int part = 0; part < PIECE; part += 32) {
 #pragma unroll
     for (int at = 0; at < 32; at += 16) {
-      const int column = piece + at;
-      if (WIDTH % 32 && column >= WIDTH) break;
+      const int column = part + at;
+      if (PIECE % 32 && column >= PIECE) break;
       const float4 upper = *(const float4 *)(queries + column);
       const float4 lower =
           HALVES == 2 ? *(const float4 *)(queries + 8 * QUERY_PITCH + column) : make_float4(0, 0, 0, 0);
@@ -161,6 +169,7 @@ __device__ __forceinline__ void score_keys(float (&score)[FRAGMENTS][4], const f
     for (int i = 0; i < FRAGMENTS * 4; i++)
       score[i / 4][i % 4] += sums[i / 4].large[i % 4], sums[i / 4].large[i % 4] = 0;
   }
+  if (nth + 1 < PIECES) return;
 #pragma unroll
   for (int f = 0; f < FRAGMENTS; f++)
 #pragma unroll
@@ -168,8 +177,19 @@ __device__ __forceinline__ void score_keys(float (&score)[FRAGMENTS][4], const f
       score[f][e] += sums[f].small[e];
       if constexpr (KV_Q8)
         score[f][e] *=
-            *(const float *)(keys + ((f * 8 - lane_row() + lane_quad() * 2 + e % 2) * KEY_ROW + WIDTH));
+            *(const float *)(keys + ((f * 8 - lane_row() + lane_quad() * 2 + e % 2) * KEY_ROW + PIECE));
     }
+}
+
+__device__ __forceinline__ void clear_scores(float (&score)[FRAGMENTS][4]) {
+#pragma unroll
+  for (int i = 0; i < FRAGMENTS * 4; i++) score[i / 4][i % 4] = 0;
+}
+__device__ __forceinline__ void score_keys(float (&score)[FRAGMENTS][4], const float *queries,
+                                           const unsigned char *keys) {
+  Products sums[FRAGMENTS] = {};
+  clear_scores(score);
+  score_piece(score, sums, PIECES - 1, queries, keys);
 }
 
 // The softmax of a unit, of this lane's queries.
@@ -212,8 +232,8 @@ __device__ __forceinline__ Softmax softmax_weights(float (&score)[FRAGMENTS][4],
   return soft;
 }
 
-// Multiplies weights and values. Calls use(sixteen, half, float4): columns 16 * sixteen + 4 * quad and the
-// next three of query row + 8 * half.
+// Multiplies weights and a piece of values. Calls use(sixteen, half, float4): columns 16 * sixteen + 4 * quad
+// and the next three of query row + 8 * half.
 template <typename Use>
 __device__ __forceinline__ void add_values(const float (&weight)[FRAGMENTS][4], const unsigned char *values,
                                            Use use) {
@@ -223,15 +243,15 @@ __device__ __forceinline__ void add_values(const float (&weight)[FRAGMENTS][4], 
   for (int f = 0; f < FRAGMENTS; f++) {
     float a = 1, b = 1;
     if constexpr (KV_Q8) {
-      a = *(const float *)(values + f * 8 * VALUE_ROW + WIDTH);
-      b = *(const float *)(values + (f * 8 + 1) * VALUE_ROW + WIDTH);
+      a = *(const float *)(values + f * 8 * VALUE_ROW + PIECE);
+      b = *(const float *)(values + (f * 8 + 1) * VALUE_ROW + PIECE);
     }
     weights[f] = HALVES == 2
                      ? operand_of(weight[f][0] * a, weight[f][2] * a, weight[f][1] * b, weight[f][3] * b)
                      : operand_of(weight[f][0] * a, 0, weight[f][1] * b, 0);
   }
 #pragma unroll
-  for (int column = 0; column < WIDTH; column += 32) {
+  for (int column = 0; column < PIECE; column += 32) {
     Products sums[4] = {};
 #pragma unroll
     for (int f = 0; f < FRAGMENTS; f++)
@@ -239,7 +259,7 @@ __device__ __forceinline__ void add_values(const float (&weight)[FRAGMENTS][4], 
       for (int n = 0; n < 2; n++) {
         const int nth = column / 4 + n * 4 + lane_row() / 2;
         const int at = value_chunk(nth, lane_quad() * 2) * 4 + lane_row() % 2 * 2;
-        if (WIDTH % 32 && column + n * 16 >= WIDTH) break;
+        if (PIECE % 32 && column + n * 16 >= PIECE) break;
         const float2 first = row2(values + f * 8 * VALUE_ROW, at),
                      second = row2(values + (f * 8 + 1) * VALUE_ROW, at);
         multiply_exact(sums[n * 2], weights[f], first.x, second.x);
@@ -248,7 +268,7 @@ __device__ __forceinline__ void add_values(const float (&weight)[FRAGMENTS][4], 
 #pragma unroll
     for (int i = 0; i < 2 * HALVES; i++) {
       const int n = i / HALVES, e = i % HALVES * 2;
-      if (WIDTH % 32 && column + n * 16 >= WIDTH) break;
+      if (PIECE % 32 && column + n * 16 >= PIECE) break;
       const Products &even = sums[n * 2], &odd = sums[n * 2 + 1];
       use(column / 16 + n, i % HALVES,
           make_float4(even.large[e] + even.small[e], odd.large[e] + odd.small[e],
@@ -279,13 +299,22 @@ __device__ __forceinline__ float4 merge4(Factors f, float4 t, float4 u) {
 
 constexpr int RESIDENT = THREADS > 128 ? 1 : 2;  // blocks of a multiprocessor
 constexpr bool MERGED = WK * SPLIT > 1;          // several warps or blocks have units of the same queries
-constexpr int PART_PITCH = WIDTH + 4;            // floats
+constexpr int PART_PITCH = PIECE + 4;            // floats
 constexpr int PART = MERGED ? QUERIES * PART_PITCH * 4 : 0;  // bytes of a unit's sums, in place of its values
-constexpr int KEY_BYTES = STAGES * STEP * KEY_ROW,
-              VALUE_BYTES = PART > STAGES *STEP *VALUE_ROW ? PART : STAGES *STEP *VALUE_ROW;
+constexpr int KEYS_SIZE = STAGES * STEP * KEY_ROW, VALUES_SIZE = STAGES * STEP * VALUE_ROW,
+              SECOND_SIZE = PART > VALUES_SIZE ? PART : VALUES_SIZE;
+// Pieces of keys and values alternate between two places, which therefore have one size.
+constexpr int KEY_BYTES = CUT && SECOND_SIZE > KEYS_SIZE ? SECOND_SIZE : KEYS_SIZE,
+              VALUE_BYTES = CUT ? KEY_BYTES : SECOND_SIZE;
 static_assert(!MERGED || STAGES == 1, "parts replace values");
+static_assert(!CUT || (MERGED && WQ == 1), "pieces");
+// The place of a piece of the keys (|what| 0) or values (1).
+__device__ __forceinline__ constexpr int place_of(int what, int piece) {
+  return CUT ? (what * PIECES + piece) % 2 : what;
+}
 
-// Sums of a lane: of weight * value (columns 16 * i + 4 * quad and the next three), and the softmax.
+// Sums of a lane: of weight * value (columns 16 * i + 4 * quad and the next three of a piece), and the
+// softmax.
 struct Sums {
   float4 sum[HALVES][SIXTEENS];
   Softmax soft;
@@ -299,10 +328,10 @@ __device__ __forceinline__ void clear(Sums &s) {
   }
 }
 
-// Merged sums: the threads of a query divide the groups of 4 columns of its result.
-constexpr int OWN = (HEAD_DIM / 4 + THREADS / QUERIES - 1) / (THREADS / QUERIES);
+// Merged sums: the threads of a query divide the groups of 4 columns of each piece of its result.
+constexpr int OWN = (COLUMNS / 4 + THREADS / QUERIES - 1) / (THREADS / QUERIES);
 struct Merged {
-  float4 sum[OWN];
+  float4 sum[PIECES][OWN];
   float peak, weight;
 };
 
@@ -310,27 +339,28 @@ struct Merged {
 // LINES queries from the others.
 constexpr int LINES = QUERIES / SPLIT;
 struct Parts {
-  unsigned char *sums;      // of the first unit; the next one is KEY_BYTES + VALUE_BYTES later
-  float *peaks, *weights;   // [WK][QUERIES]
-  float *gathered;          // [LINES][WK * SPLIT][HEAD_DIM], then peaks and weights [LINES][WK * SPLIT]
-  bool alone;               // the first block has all units
-  int line, place, places;  // the query that this thread merges, and its place among the query's threads
+  unsigned char *places;   // of the first unit; those of the next one are KEY_BYTES + VALUE_BYTES later
+  float *peaks, *weights;  // [WK][QUERIES]
+  float *gathered;         // [LINES][WK * SPLIT][COLUMNS], then peaks and weights [LINES][WK * SPLIT]
+  bool alone;              // the first block has all units
+  int line, nth, threads;  // the query that this thread merges, and which of the query's threads it is
   __device__ __forceinline__ Parts(unsigned char *groups, bool only, int rank) {
-    sums = groups + KEY_BYTES, alone = only;
+    places = groups, alone = only;
     peaks = (float *)(groups + WK * (KEY_BYTES + VALUE_BYTES)), weights = peaks + WK * QUERIES;
     gathered = weights + WK * QUERIES;
-    places = THREADS / (only ? QUERIES : LINES), place = threadIdx.x % places;
-    line = threadIdx.x / places + (only ? 0 : rank * LINES);
+    threads = THREADS / (only ? QUERIES : LINES), nth = threadIdx.x % threads;
+    line = threadIdx.x / threads + (only ? 0 : rank * LINES);
   }
-  __device__ __forceinline__ int column_of(int own) const { return (place + own * places) * 4; }
-  __device__ __forceinline__ float *sums_of(int group) const {
-    return (float *)(sums + group * (KEY_BYTES + VALUE_BYTES));
+  __device__ __forceinline__ int column_of(int own) const { return (nth + own * threads) * 4; }
+  // The sums of a unit, in place of a piece of its values.
+  __device__ __forceinline__ float *sums_of(int group, int piece) const {
+    return (float *)(places + group * (KEY_BYTES + VALUE_BYTES) + place_of(1, piece) * KEY_BYTES);
   }
-  __device__ __forceinline__ void store(int group, int query, const Sums &s) const {
+  __device__ __forceinline__ void store(int group, int piece, int query, const Sums &s) const {
 #pragma unroll
     for (int half = 0; half < HALVES; half++) {
       const int line = query + lane_row() + half * 8;
-      float *to = sums_of(group) + line * PART_PITCH + lane_quad() * 4;
+      float *to = sums_of(group, piece) + line * PART_PITCH + lane_quad() * 4;
 #pragma unroll
       for (int i = 0; i < SIXTEENS; i++) *(float4 *)(to + i * 16) = s.sum[half][i];
       if (lane_quad() > 0) continue;
@@ -339,56 +369,59 @@ struct Parts {
     }
   }
   static constexpr int ROUND = WK * SPLIT;
-  __device__ __forceinline__ void gather(int units, int first_line) const {
-    constexpr int FOURS = HEAD_DIM / 4;
+  __device__ __forceinline__ void gather(int piece, int units, int first_line) const {
+    constexpr int FOURS = COLUMNS / 4;
 #pragma unroll 4
     for (int i = threadIdx.x; i < LINES * units * FOURS; i += THREADS) {
       const int unit = i / FOURS % units, nth = i / FOURS / units;
-      const float *from = sums_of(unit % WK) + (first_line + nth) * PART_PITCH + i % FOURS * 4;
-      *(float4 *)(gathered + (nth * ROUND + unit) * HEAD_DIM + i % FOURS * 4) =
+      const float *from = sums_of(unit % WK, piece) + (first_line + nth) * PART_PITCH + i % FOURS * 4;
+      *(float4 *)(gathered + (nth * ROUND + unit) * COLUMNS + i % FOURS * 4) =
           read_cluster4(shared_address(from), unit / WK);
     }
     for (int i = threadIdx.x; i < LINES * units; i += THREADS) {
       const int unit = i % units, nth = i / units, at = unit % WK * QUERIES + first_line + nth;
-      float *to = gathered + LINES * ROUND * HEAD_DIM + nth * ROUND + unit;
+      float *to = gathered + LINES * ROUND * COLUMNS + nth * ROUND + unit;
       to[0] = read_cluster(peaks + at, unit / WK);
       to[LINES * ROUND] = read_cluster(weights + at, unit / WK);
     }
   }
-  // Merges |units| units in ascending order. A unit that a query does not see has no peak and zeros. Called
-  // by all threads after store().
-  __device__ __forceinline__ void merge_units(Merged &total, int units, int rank) const {
-    const float *part = sums_of(0) + line * PART_PITCH, *peak = peaks + line, *weight = weights + line;
+  // Merges a piece of |units| units in ascending order. A unit that a query does not see has no peak and
+  // zeros. Called by all threads after store(); the pieces of a round have the same factors, so that the last
+  // one changes the softmax of |total|.
+  __device__ __forceinline__ void merge_units(Merged &total, int piece, int units, int rank) const {
+    const float *part = sums_of(0, piece) + line * PART_PITCH, *peak = peaks + line, *weight = weights + line;
+    float top = total.peak, sum = total.weight;
     int part_pitch = (KEY_BYTES + VALUE_BYTES) / 4, pitch = QUERIES;
     if (SPLIT > 1 && !alone) {
-      const int nth = line - rank * LINES;
+      const int own_line = line - rank * LINES;
       wait_cluster();
-      gather(units, rank * LINES);
+      gather(piece, units, rank * LINES);
       wait_cluster();  // before a block overwrites its parts, or exits
-      part = gathered + nth * ROUND * HEAD_DIM, part_pitch = HEAD_DIM, pitch = 1;
-      peak = gathered + LINES * ROUND * HEAD_DIM + nth * ROUND, weight = peak + LINES * ROUND;
+      part = gathered + own_line * ROUND * COLUMNS, part_pitch = COLUMNS, pitch = 1;
+      peak = gathered + LINES * ROUND * COLUMNS + own_line * ROUND, weight = peak + LINES * ROUND;
     }
     if (alone) __syncthreads();
 #pragma unroll 1
-    for (int first = 0; first < units && place * 4 < HEAD_DIM; first += 4) {
+    for (int first = 0; first < units && nth * 4 < COLUMNS; first += 4) {
       Factors factors[4];
 #pragma unroll
       for (int n = 0; n < 4; n++) {
         const bool exists = first + n < units;
-        factors[n] = merge_peaks(total.peak, exists ? peak[(first + n) * pitch] : NO_SCORE);
-        total.weight = merge(factors[n], total.weight, exists ? weight[(first + n) * pitch] : 0);
+        factors[n] = merge_peaks(top, exists ? peak[(first + n) * pitch] : NO_SCORE);
+        sum = merge(factors[n], sum, exists ? weight[(first + n) * pitch] : 0);
       }
 #pragma unroll
       for (int own = 0; own < OWN; own++) {
-        if (column_of(own) >= HEAD_DIM) break;
+        if (column_of(own) >= COLUMNS) break;
 #pragma unroll
         for (int n = 0; n < 4; n++) {
           const float *from = part + (first + n) * part_pitch + column_of(own);
-          total.sum[own] = merge4(factors[n], total.sum[own],
-                                  first + n < units ? *(const float4 *)from : make_float4(0, 0, 0, 0));
+          total.sum[piece][own] = merge4(factors[n], total.sum[piece][own],
+                                         first + n < units ? *(const float4 *)from : make_float4(0, 0, 0, 0));
         }
       }
     }
+    if (piece + 1 == PIECES) total.peak = top, total.weight = sum;
     if (alone) __syncthreads();  // before a warp overwrites its parts
   }
 };
@@ -399,7 +432,7 @@ __device__ __forceinline__ void clear_token(const Result &to, int token, int hea
     put_result(to, token, head * share * HEAD_DIM + i, make_float4(0, 0, 0, 0));
 }
 
-// Copies of keys and values to shared memory, [STAGES][STEP] rows each.
+// Copies of keys and values to shared memory, [STAGES][STEP] rows each; or of pieces of them.
 struct Copies {
   const unsigned char *pool;
   unsigned char *keys, *values;
@@ -408,17 +441,21 @@ struct Copies {
   // Copies the keys (WHAT 0) or then the values (1) of a round as a group of copies. Rows past the end are
   // zero; a round past the end is an empty group.
   template <int WHAT>
-  __device__ __forceinline__ void start(const Work &work, const Pages &pages, int round) {
+  __device__ __forceinline__ void start(const Work &work, const Pages &pages, int round, int piece = 0) {
     constexpr int PITCH = WHAT ? VALUE_ROW : KEY_ROW;
+    constexpr int CUT_OFF =
+        CUT ? (HEAD_DIM - COLUMNS) * (int)sizeof(pool_t) : 0;  // bytes between rows of a piece
     const int unit = work.unit_of(round), first = (work.begin + unit) * STEP;
     const int thread = threadIdx.x % (32 * WQ);
-    unsigned char *to = (WHAT ? values : keys) + round % STAGES * STEP * PITCH;
+    unsigned char *to = place_of(WHAT, piece) ? values : keys;
+    to += round % STAGES * STEP * PITCH;
 #pragma unroll
-    for (int page = 0; page < PAGES && WHAT == 0; page++)
+    for (int page = 0; page < PAGES && WHAT == 0 && piece == 0; page++)
       valid[page] = unit < work.units && pages.find_block(blocks[page], first + page * PAGE, work.head);
 #pragma unroll
     for (int page = 0; page < PAGES && unit < work.units; page++) {
-      const unsigned char *from = pool + (valid[page] ? (blocks[page] + WHAT) * BLOCK : 0);
+      const unsigned char *from = pool + (valid[page] ? blocks[page] + WHAT * BLOCK : 0),
+                          *columns = from + piece * COLUMNS * (int)sizeof(pool_t);
       const int rows = valid[page] ? work.visible - first - page * PAGE : 0;
 #pragma unroll
       for (int i = 0; i < PAGE * CHUNKS; i += 32 * WQ) {
@@ -428,10 +465,10 @@ struct Copies {
         if (PAGE * CHUNKS % (32 * WQ) && thread + i >= PAGE * CHUNKS) break;
         unsigned char *chunk =
             to + (page * PAGE + row) * PITCH + (WHAT ? value_chunk(nth, row) : key_chunk(nth, row)) * CHUNK;
-        copy_bytes<CHUNK>(chunk, from + (thread + i) * CHUNK, row < rows);
+        copy_bytes<CHUNK>(chunk, columns + (thread + i) * CHUNK + row * CUT_OFF, row < rows);
       }
       if (KV_Q8 && thread < PAGE)
-        copy_bytes<4>(to + (page * PAGE + thread) * PITCH + WIDTH,
+        copy_bytes<4>(to + (page * PAGE + thread) * PITCH + PIECE,
                       from + (thread < rows ? PAGE * HEAD_DIM + thread * 4 : 0), thread < rows);
     }
     commit_copies();
@@ -505,16 +542,65 @@ __device__ __forceinline__ void add_units(Sums &sums, Merged &total, const Parts
     if (STAGES == 1) wait_group();
     if (MERGED) {
       const int left = work.units - round * work.each;
-      if (unit < work.units) parts.store(work.wk, work.wq * 16, sums);
-      parts.merge_units(total, left < work.each ? left : work.each, work.rank);
+      if (unit < work.units) parts.store(work.wk, 0, work.wq * 16, sums);
+      parts.merge_units(total, 0, left < work.each ? left : work.each, work.rank);
     }
     if (STAGES == 1) copies.start<1>(work, pages, round + 1);
   }
 }
 
+// The same with pieces. A piece arrives while the one before it is used.
+__device__ __forceinline__ void add_units_cut(Merged &total, const Parts &parts, const Work &work,
+                                              const float *queries, Copies &copies, const Pages &pages) {
+  int own[HALVES];
+#pragma unroll
+  for (int half = 0; half < HALVES; half++) own[half] = work.position_of(work.query + lane_row() + half * 8);
+  for (int round = 0; round < work.rounds; round++) {
+    const int unit = work.unit_of(round), left = work.units - round * work.each;
+    const bool sees = work.sees(unit);
+    float score[FRAGMENTS][4];
+    Products products[FRAGMENTS] = {};
+    Sums sums;
+    clear(sums);
+    clear_scores(score);
+#pragma unroll 1
+    for (int piece = 0; piece < PIECES; piece++) {
+      __syncwarp();  // the warp has used the piece before
+      if (piece + 1 < PIECES)
+        copies.start<0>(work, pages, round, piece + 1);
+      else
+        copies.start<1>(work, pages, round, 0);
+      wait_copies<1>();
+      __syncwarp();
+      if (sees)
+        score_piece(score, products, piece, queries + piece * PIECE,
+                    place_of(0, piece) ? copies.values : copies.keys);
+    }
+    if (sees)
+      sums.soft = softmax_weights(score, (work.begin + unit) * STEP + lane_quad() * 2, own, work.window,
+                                  work.is_edge(unit));
+#pragma unroll
+    for (int piece = 0; piece < PIECES; piece++) {
+      __syncwarp();  // as above; the parts of the piece before are merged
+      if (piece + 1 < PIECES)
+        copies.start<1>(work, pages, round, piece + 1);
+      else
+        copies.start<0>(work, pages, round + 1);
+      wait_copies<1>();
+      __syncwarp();
+      if (sees)
+        add_values(score, place_of(1, piece) ? copies.values : copies.keys,
+                   [&](int i, int half, float4 sum) { sums.sum[half][i] = sum; });
+      __syncwarp();  // before the parts replace the values
+      if (unit < work.units) parts.store(work.wk, piece, 0, sums);
+      parts.merge_units(total, piece, left < work.each ? left : work.each, work.rank);
+    }
+  }
+}
+
 extern "C" __global__ void CLUSTER __launch_bounds__(config.threads, RESIDENT)
     NAME(const float *__restrict__ q, const pool_t *__restrict__ pool, const int *__restrict__ batch,
-         const int *__restrict__ placed, SINKS_PARAMETER out_t *__restrict__ out, int layer, int layers,
+         const int *__restrict__ placed, SINKS_PARAMETER out_t *__restrict__ out, int layer, int page,
          int before, int share, u32 inverse, int window, int part_rows) {
   start_next_kernel();
   wait_for_previous_kernel();
@@ -529,7 +615,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(config.threads, RESIDENT)
     if (tile.first >= 0 && blockIdx.z == 0) clear_token(result, tile.first, blockIdx.x, share);
     return;
   }
-  const Pages pages(batch, tile.slot, {layer, layers, before, kv_heads});
+  const Pages pages(batch, tile.slot, {layer, page, before});
   if constexpr (WARPGROUPS) {
     attend_with_warpgroups(q, (const float *)pool, result, pages, placed, {share, inverse}, window, sinks,
                            memory);
@@ -555,9 +641,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(config.threads, RESIDENT)
 #pragma unroll
   for (int i = 0; i < AHEAD; i++) {
     copies.start<0>(work, pages, i);
-    copies.start<1>(work, pages, i);
+    if constexpr (!CUT) copies.start<1>(work, pages, i);
   }
-  wait_copies<2 * AHEAD>();
+  wait_copies<CUT ? 1 : 2 * AHEAD>();
   __syncthreads();  // queries
 
   Sums sums;
@@ -565,9 +651,12 @@ extern "C" __global__ void CLUSTER __launch_bounds__(config.threads, RESIDENT)
   const Parts parts(groups, work.alone, work.rank);
   clear(sums);
 #pragma unroll
-  for (int i = 0; i < OWN; i++) total.sum[i] = make_float4(0, 0, 0, 0);
+  for (int i = 0; i < PIECES * OWN; i++) total.sum[i / OWN][i % OWN] = make_float4(0, 0, 0, 0);
   total.peak = NO_SCORE, total.weight = 0;
-  add_units(sums, total, parts, work, queries + work.wq * 16 * QUERY_PITCH, copies, pages);
+  if constexpr (CUT)
+    add_units_cut(total, parts, work, queries, copies, pages);
+  else
+    add_units(sums, total, parts, work, queries + work.wq * 16 * QUERY_PITCH, copies, pages);
 
   auto store = [&](int nth, int column, float4 s, float peak, float weight) {
     if (nth >= work.end_query || (WIDTH > HEAD_DIM && column >= HEAD_DIM)) return;
@@ -577,9 +666,10 @@ extern "C" __global__ void CLUSTER __launch_bounds__(config.threads, RESIDENT)
                make_float4(s.x * scale, s.y * scale, s.z * scale, s.w * scale));
   };
 #pragma unroll
-  for (int i = 0; i < OWN && MERGED; i++)
-    if (parts.column_of(i) < HEAD_DIM)
-      store(tile.query + parts.line, parts.column_of(i), total.sum[i], total.peak, total.weight);
+  for (int i = 0; i < PIECES * OWN && MERGED; i++)
+    if (parts.column_of(i % OWN) < COLUMNS)
+      store(tile.query + parts.line, i / OWN * PIECE + parts.column_of(i % OWN), total.sum[i / OWN][i % OWN],
+            total.peak, total.weight);
 #pragma unroll
   for (int i = 0; i < HALVES * SIXTEENS && !MERGED; i++) {
     const int half = i / SIXTEENS, column = i % SIXTEENS * 16 + lane_quad() * 4;

@@ -1,7 +1,8 @@
 // Attention: numbers of the KV pool, and their addresses.
 //
-// Pool: [pages][layers of a page][KV heads][2: key, value][PAGE][HEAD_DIM] numbers of type config.kv. A
-// module may have window pages too (step.h), which come first.
+// Pool: [pages][layers of a page], and of a layer [KV heads][2: key, value][PAGE][HEAD_DIM] numbers of type
+// config.kv. A module may have window pages too (step.h), which come first. Layers may have other numbers and
+// sizes of heads, so the kernels know only where their layer is in a page.
 #pragma once
 
 #include "config.cuh"
@@ -26,46 +27,53 @@ __device__ __forceinline__ void store4(float *to, float4 f) { *(float4 *)to = f;
 __device__ __forceinline__ void store1(u16 *to, float f) { *to = (u16)narrow(f, f); }
 __device__ __forceinline__ void store1(float *to, float f) { *to = f; }
 
+// Bytes of the keys, or of the values, of a page and head: with 8 bits, the scales of the rows are at its
+// end.
+constexpr int BLOCK = PAGE * (HEAD_DIM * (int)sizeof(pool_t) + (KV_Q8 ? 4 : 0));
+constexpr int LINE = 64;  // bytes; layers and pages are whole lines
+static_assert(BLOCK % LINE == 0, "lines");
+
 // RoPE of a number: a*c + b*s, with both products rounded
 __device__ __forceinline__ float rotate(float a, float c, float b, float s) {
   return __fadd_rn(__fmul_rn(a, c), __fmul_rn(b, s));
 }
 
-// The pages of a layer. Sizes of a model are parameters, so that one image serves many models.
+// The pages of a layer, in lines. Sizes of a model are parameters, so that one image serves many models.
 struct Layer {
-  int nth, layers;  // layer of a page, layers of a page
-  int before;  // layers of a window page, which come before these pages; 0: none; -1: these are window pages
-  int kv_heads;
+  int at, page;  // where the layer is in a page, a page
+  int before;    // a window page, which come before these pages; 0: none; -1: these are window pages
 };
 // The pages of a sequence. A wrong page table may give wrong numbers, but never an access outside the pool.
 struct Pages {
   const int *table;
   int positions;  // that the table has pages for
   int pool;       // pages of the pool
-  u64 before;     // layers of the window pages, which come first, and layers of a page before this one
-  Layer of;
-  __device__ __forceinline__ Pages(const int *batch, int slot, Layer layer) : of(layer) {
+  u64 start;      // of the layer in page 0, in bytes
+  u64 page_bytes;
+  __device__ __forceinline__ Pages(const int *batch, int slot, Layer layer) {
     const int pages = batch[MLX_STEP_SLOT_PAGES];
     const bool valid = (u32)slot < (u32)batch[MLX_STEP_SLOT_COUNT], window = layer.before < 0;
     table = batch + batch[window ? MLX_STEP_AT_WINDOW_PAGES : MLX_STEP_AT_PAGES] + (valid ? slot * pages : 0);
     positions = valid ? pages * PAGE : 0;
     pool = batch[window ? MLX_STEP_WINDOW_POOL_PAGES : MLX_STEP_POOL_PAGES];
-    before = layer.nth + (layer.before > 0 ? (u64)batch[MLX_STEP_WINDOW_POOL_PAGES] * layer.before : 0);
+    start =
+        (layer.at + (layer.before > 0 ? (u64)batch[MLX_STEP_WINDOW_POOL_PAGES] * layer.before : 0)) * LINE;
+    page_bytes = (u64)layer.page * LINE;
   }
-  // Index of the keys of a position's page and head, counted in blocks of PAGE keys; its values are the next
-  // block. False for an invalid position or page.
+  // Offset of the keys of a position's page and head in the pool, in bytes; the values are BLOCK later. False
+  // for an invalid position or page.
   __device__ __forceinline__ bool find_block(u64 &block, int position, int head) const {
     if ((u32)position >= (u32)positions) return false;
     const int page = table[position / PAGE];
-    block = ((before + (u64)page * of.layers) * of.kv_heads + head) * 2;
+    block = start + page * page_bytes + (u64)head * (2 * BLOCK);
     return (u32)page < (u32)pool;
   }
   // Offset of a position's key in the pool, in numbers; its value is PAGE * HEAD_DIM later. False for an
-  // invalid position or page.
+  // invalid position or page. Not for 8 bits.
   __device__ __forceinline__ bool find_key(u64 &offset, int position, int head) const {
     u64 block = 0;
     const bool valid = find_block(block, position, head);
-    offset = (block * PAGE + position % PAGE) * HEAD_DIM;
+    offset = block / sizeof(pool_t) + position % PAGE * HEAD_DIM;
     return valid;
   }
 };

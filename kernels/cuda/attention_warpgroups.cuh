@@ -130,9 +130,9 @@ struct Copier {
 
   __device__ __forceinline__ Copier(const Shared &s, const Pages &p, const Work &work, const float *pool)
       : shared(s), pages(p), units(work.units), visible(work.visible) {
-    page_floats = (u64)pages.of.layers * pages.of.kv_heads * 2 * PAGE * HEAD_DIM;
-    first = pool + ((pages.before * pages.of.kv_heads + work.head) * 2 + VALUES) * PAGE * HEAD_DIM +
-            threadIdx.x % 32 / 8 * HEAD_DIM;
+    page_floats = pages.page_bytes / 4;
+    first =
+        pool + pages.start / 4 + (work.head * 2 + VALUES) * PAGE * HEAD_DIM + threadIdx.x % 32 / 8 * HEAD_DIM;
     position = work.begin * STEP + row_of(0);
   }
   static __device__ __forceinline__ int row_of(int nth) {

@@ -7,11 +7,12 @@
 // parameters that it may have. experts_config.cuh has the other constants, here in capital letters. The
 // number of tokens is the last parameter, so that one image serves every step size.
 //
-// ROUTE     (scores[tokens, EXPERTS] f32, [batch,] [correction[EXPERTS] f32,] [results,] routing;
+// ROUTE     (scores[tokens, EXPERTS] f32, [batch,] [correction[EXPERTS] f32,] [factors[EXPERTS] f32,]
+//           [results,] routing;
 //           [width, at,] tokens)
 //   With BATCH, tokens of the batch (kernels/step.h) that are padding get no experts, and the experts of the
-//   others are reported in |results| if the batch asks for them: see experts_choose.cuh. With CORRECTION, and
-//   for other weights than those below, see experts_weigh.cuh.
+//   others are reported in |results| if the batch asks for them: see experts_choose.cuh. With CORRECTION,
+//   FACTORS, and for other weights than those below, see experts_weigh.cuh.
 //   routing: i32 [tokens * USED] expert of each pair, -1: none; then f32 [tokens * USED] weight of each pair:
 //   the softmax of the scores over all experts or, with SUM_TO_ONE, divided by its sum over the used ones.
 //   Of equal scores the lowest expert comes first.
@@ -30,11 +31,12 @@
 //   residual. N % 4 == 0
 //   Launch: grid (ceil(N/1024), tokens, 1), block (256, 1, 1)
 //
-// SCORES    (x[tokens, K] f32, w[N, K] f32, y[tokens, N] f32; tokens)
-//   y = x.w^T in f32: routers, and other small matrices that are stored in f32. K % 4 == 0
-//   Launch: with SCORES_VECTOR instead, a warp for each row of w: grid (ceil(N/4), tokens, 1), block (128, 1,
-//   1)
-//           else tiles of 16 tokens x 32 rows: grid (ceil(tokens/16), ceil(N/32), 1), block (256, 1, 1)
+// SCORES    (x[tokens, HEADS, K] f32, w[HEADS, N, K], y[tokens, HEADS, N] f32; tokens)
+//   y = x.w^T in f32, of each head: routers, other matrices that no product kernel takes, and products of
+//   heads. K % 4 == 0
+//   Launch: with SCORES_VECTOR instead, a warp for each row of w: grid (ceil(N/4), tokens, HEADS), block
+//           (128, 1, 1); else tiles of 16 tokens x 32 rows: grid (ceil(tokens/16), ceil(N/32) * HEADS, 1),
+//           block (256, 1, 1)
 
 #if defined(ROUTE) || defined(GROUP) || defined(COMBINE)
 #include "experts_route.cuh"

@@ -10,7 +10,10 @@ struct Config {
   bool sigmoid = false;       // ROUTE: see experts_weigh.cuh
   float sum_eps = 0, weight_scale = 1, spread = 0;
   int tile = 16;     // GROUP, COMBINE: tokens of a tile
-  int n = 4, k = 4;  // COMBINE: columns; SCORES: rows and columns of the matrix
+  int n = 4, k = 4;  // COMBINE: columns; SCORES: rows and columns of a matrix
+  // SCORES: numbers of the matrices, F32 or of 16 bits; how many matrices there are, one for each head of x
+  Dtype matrix = Dtype::F32;
+  int heads = 1;
 };
 
 struct NoTables {};

@@ -8,7 +8,7 @@
 
 // The names of parameters that the kernel does not have.
 constexpr const int *batch = nullptr;
-constexpr const float *correction = nullptr;
+constexpr const float *correction = nullptr, *factors = nullptr;
 #if !BATCH
 constexpr int *results = nullptr;
 constexpr int width = 0, at = 0;
@@ -20,6 +20,9 @@ extern "C" __global__ void __launch_bounds__(128) NAME(const float *__restrict__
 #endif
 #if CORRECTION
                                                        const float *__restrict__ correction,
+#endif
+#if FACTORS
+                                                       const float *__restrict__ factors,
 #endif
 #if BATCH
                                                        int *__restrict__ results,
@@ -37,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(128) NAME(const float *__restrict__
   int *routes = nullptr;
   if (!is_padding<BATCH>(batch, token)) {
     routes = routes_of<BATCH>(batch, results, token, width, at);
-    mine = choose_weighed(after_wait(scores) + (u64)token * EXPERTS, correction, USED);
+    mine = choose_weighed(after_wait(scores) + (u64)token * EXPERTS, correction, factors, USED);
   }
   if (lane >= USED) return;
   if (routes) routes[lane] = mine.expert;

@@ -1,10 +1,20 @@
-// Mixture of experts (experts.cu): products with small f32 matrices.
+// Mixture of experts (experts.cu): products with small matrices, and with one matrix for each head.
 #pragma once
 
 #include "config.cuh"
 #include "overlap.cuh"
+#include "types.cuh"
 
-constexpr int N = config.n, K = config.k;
+constexpr int N = config.n, K = config.k, HEADS = config.heads;
+using MatrixNumber = Select<config.matrix == Dtype::F16, F16, Bf16>::Type;  // of 16 bits
+using matrix_t = Select<config.matrix == Dtype::F32, float, u16>::Type;
+
+__device__ __forceinline__ float4 load_weights4(const float *from) { return *(const float4 *)from; }
+__device__ __forceinline__ float4 load_weights4(const u16 *from) {
+  const uint2 pairs = *(const uint2 *)from;
+  const float2 low = MatrixNumber::widen2(pairs.x), high = MatrixNumber::widen2(pairs.y);
+  return make_float4(low.x, low.y, high.x, high.y);
+}
 
 __device__ __forceinline__ float dot4(float4 a, float4 b, float sum) {
   return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
@@ -13,19 +23,20 @@ __device__ __forceinline__ float dot4(float4 a, float4 b, float sum) {
 #if defined(SCORES_VECTOR)
 
 extern "C" __global__ void __launch_bounds__(128)
-    NAME(const float *__restrict__ x, const float *__restrict__ w, float *__restrict__ y, int tokens) {
+    NAME(const float *__restrict__ x, const matrix_t *__restrict__ w, float *__restrict__ y, int tokens) {
   start_next_kernel();
   wait_for_previous_kernel();
   x = after_wait(x);
-  const int lane = threadIdx.x % 32, row = blockIdx.x * 4 + threadIdx.x / 32;
-  const float4 *from = (const float4 *)(w + (u64)row * K), *with = (const float4 *)(x + (u64)blockIdx.y * K);
+  const int lane = threadIdx.x % 32, row = blockIdx.x * 4 + threadIdx.x / 32, head = blockIdx.z;
+  const matrix_t *from = w + ((u64)head * N + row) * K;
+  const float4 *with = (const float4 *)(x + ((u64)blockIdx.y * HEADS + head) * K);
   if (row >= N) return;
   float sum = 0;
 #pragma unroll 16
-  for (int i = lane; i < K / 4; i += 32) sum = dot4(from[i], with[i], sum);
+  for (int i = lane; i < K / 4; i += 32) sum = dot4(load_weights4(from + i * 4), with[i], sum);
 #pragma unroll
   for (int i = 16; i; i /= 2) sum += __shfl_xor_sync(~0u, sum, i);
-  if (lane == 0) y[(u64)blockIdx.y * N + row] = sum;
+  if (lane == 0) y[((u64)blockIdx.y * HEADS + head) * N + row] = sum;
 }
 
 #else
@@ -35,21 +46,26 @@ extern "C" __global__ void __launch_bounds__(128)
 constexpr int CHUNK = 128, LINE = CHUNK + 4;  // floats of a row in shared memory: no bank conflicts
 
 extern "C" __global__ void __launch_bounds__(256)
-    NAME(const float *__restrict__ x, const float *__restrict__ w, float *__restrict__ y, int tokens) {
+    NAME(const float *__restrict__ x, const matrix_t *__restrict__ w, float *__restrict__ y, int tokens) {
   start_next_kernel();
   wait_for_previous_kernel();
-  x = after_wait(x);
+  const int tiles = (N + 31) / 32, head = blockIdx.y / tiles;
+  x = after_wait(x) + (u64)head * K;
+  w += (u64)head * N * K;
+  y += (u64)head * N;
   __shared__ float4 chunk[48][LINE / 4];  // 16 tokens, 32 rows
   __shared__ float sums[8][16][33];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, top = blockIdx.x * 16, left = blockIdx.y * 32;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, top = blockIdx.x * 16,
+            left = blockIdx.y % tiles * 32;
   float4 next[6];
   auto load = [&](int k) {  // past the end: the last row again, whose result is not stored
 #pragma unroll
     for (int i = 0; i < 6; i++) {
       const int row = warp + i * 8, column = k + lane * 4;
-      const float *from =
-          row < 16 ? x + (u64)min(top + row, tokens - 1) * K : w + (u64)min(left + row - 16, N - 1) * K;
-      next[i] = column < K ? *(const float4 *)(from + column) : make_float4(0, 0, 0, 0);
+      const float *from = x + (u64)min(top + row, tokens - 1) * HEADS * K + column;
+      const matrix_t *with = w + (u64)min(left + row - 16, N - 1) * K + column;
+      next[i] = make_float4(0, 0, 0, 0);
+      if (column < K) next[i] = i < 2 ? *(const float4 *)from : load_weights4(with);
     }
   };
   float acc[2][8] = {};
@@ -79,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(256)
     float sum = 0;
 #pragma unroll
     for (int j = 0; j < 8; j++) sum += sums[j][i / 32][i % 32];
-    if (token < tokens && row < N) y[(u64)token * N + row] = sum;
+    if (token < tokens && row < N) y[(u64)token * HEADS * N + row] = sum;
   }
 }
 

@@ -1,12 +1,16 @@
 // Mixture of experts: the experts of a token if their weights are more than a softmax. Fields of the
 // configuration: sigmoid, sum_eps, weight_scale and spread; with the macro CORRECTION, the experts are chosen
-// by their weights plus a correction. mlx_op_experts in graph/ops.h defines the result.
+// by their weights plus a correction; with FACTORS, the weight of each is multiplied by a factor of its own.
+// mlx_op_experts in graph/ops.h defines the result.
 #pragma once
 
 #include "experts_choose.cuh"
 
 #ifndef CORRECTION
 #define CORRECTION 0
+#endif
+#ifndef FACTORS
+#define FACTORS 0
 #endif
 
 constexpr bool PLAIN_SOFTMAX =
@@ -70,8 +74,9 @@ __device__ __forceinline__ void load_weights(float (&weights)[PER], u32 (&keys)[
   }
 }
 
-// The first |count| experts, USED at most. |correction|: [EXPERTS], with CORRECTION.
-__device__ __forceinline__ Choice choose_weighed(const float *scores, const float *correction, int count) {
+// |correction|: [EXPERTS], with CORRECTION.
+__device__ __forceinline__ Choice choose_without_factors(const float *scores, const float *correction,
+                                                         int count) {
   if constexpr (PLAIN_SOFTMAX) {
     return choose(scores, count);
   } else {
@@ -94,4 +99,13 @@ __device__ __forceinline__ Choice choose_weighed(const float *scores, const floa
     mine.weight *= config.weight_scale;
     return mine;
   }
+}
+
+// The first |count| experts, USED at most. |factors|: [EXPERTS], with FACTORS.
+__device__ __forceinline__ Choice choose_weighed(const float *scores, const float *correction,
+                                                 const float *factors, int count) {
+  Choice mine = choose_without_factors(scores, correction, count);
+  if constexpr (FACTORS)
+    if (mine.expert >= 0) mine.weight *= factors[mine.expert];
+  return mine;
 }

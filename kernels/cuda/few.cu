@@ -106,7 +106,7 @@ static __device__ __forceinline__ void produce(const Launch &l, Shared *s) {
 extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
     mlx_few(const u8 *weights, const float *attended, const float *x, const float *cosine, const float *sine,
             const int *batch, u32 *scratch, pool_t *pool, float *first, float *second, float *third,
-            int page_layer, int page_layers, int before, int layer, int parts) {
+            int page_layer, int page, int before, int layer, int parts) {
   extern __shared__ __align__(128) u8 memory[];
   Shared *s = (Shared *)memory;
   const u32 processors = processor_count();
@@ -121,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
                     batch,
                     pool,
                     {first, second, third},
-                    {page_layer, page_layers, before, KV_WIDTH / HEAD_DIM},
+                    {page_layer, page, before},
                     layer,
                     parts,
                     (int)blockIdx.x,

@@ -1,4 +1,5 @@
-// Quantized linear layers (packed.cu): dequantize rows of an embedding table.
+// Quantized linear layers (packed.cu): dequantize rows of an embedding table. A token past the table has its
+// first row.
 #pragma once
 
 #include "overlap.cuh"
@@ -18,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(256)
   const int m = index / (run_count() * 16), run = index / 16 % run_count(), piece = index / 4 % 4,
             quad = index % 4;
   if (m >= size_m() || run * 128 + piece * 32 >= size_k()) return;
-  const int token = tokens[m] < 0 ? 0 : tokens[m] < size_n() ? tokens[m] : size_n() - 1;
+  const int token = (u32)tokens[m] < (u32)size_n() ? tokens[m] : 0;
   const u8 *tile = table + ((u64)(token / 8) * run_count() + run) * TILE_BYTES;
   float *to = y + (u64)m * size_k() + run * 128 + piece * 32 + quad * 2;
 #pragma unroll

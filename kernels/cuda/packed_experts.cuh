@@ -274,7 +274,7 @@ __device__ __forceinline__ void finish(float *__restrict__ y, const Shared &memo
 constexpr const float *gain = nullptr, *bias = nullptr, *bias2 = nullptr, *residual = nullptr;
 constexpr const u8 *w2 = nullptr;
 constexpr const int *batch = nullptr;
-constexpr const float *correction = nullptr;
+constexpr const float *correction = nullptr, *factors = nullptr;
 #if !(BATCH && PAIR)
 constexpr int *results = nullptr;
 constexpr int width = 0, at = 0;
@@ -300,6 +300,9 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256, RESIDENT) NAME(const f
 #endif
 #if CORRECTION
                                                                          const float *__restrict__ correction,
+#endif
+#if FACTORS
+                                                                         const float *__restrict__ factors,
 #endif
 #if RESIDUAL
                                                                          const float *__restrict__ residual,
@@ -341,8 +344,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(256, RESIDENT) NAME(const f
   float square = 0;
   if constexpr (PAIR) square = padding ? 0 : items.load(x, gain, weights, 0, PANEL, threadIdx.x);
   if (warp == 0 && !padding) {
-    const Choice choice =
-        choose_weighed(after_wait(scores) + (u64)token * EXPERTS, correction, PAIR ? nth_expert + 1 : USED);
+    const Choice choice = choose_weighed(after_wait(scores) + (u64)token * EXPERTS, correction, factors,
+                                         PAIR ? nth_expert + 1 : USED);
     const int own_expert = lane - nth_expert;
     if (own_expert >= 0 && own_expert < (PAIR ? 1 : USED)) experts[own_expert] = choice.expert;
     if (routes && lane < USED) routes[lane] = choice.expert;

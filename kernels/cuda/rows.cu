@@ -4,8 +4,8 @@
 //
 // Macros: NAME, and one of those below. rows_config.cuh has the other constants.
 //
-// EMBED     (ids i32 [N], table [VOCAB, WIDTH], y f32 [N, WIDTH], WIDTH, factor as the bits of an f32)
-//           y = factor * rows of the table; WIDTH % 8 == 0
+// EMBED     (ids i32 [N], table [VOCAB, WIDTH], y f32 [N, WIDTH], VOCAB, WIDTH, factor as the bits of an f32)
+//           y = factor * rows of the table, the first row for an ID past the table; WIDTH % 8 == 0
 //           grid (N, 1, 1), block (256, 1, 1)
 // NORM      (x f32 [ROWS, WIDTH], gain f32 [gains, WIDTH], residual f32 [ROWS, WIDTH], y f32 [ROWS, WIDTH],
 //           ROWS, WIDTH, ADDS)
@@ -58,10 +58,11 @@ __device__ __forceinline__ float2 widen(u32 pair) {
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    NAME(const int *__restrict__ ids, const u16 *__restrict__ table, float *__restrict__ y, int width,
-         int factor_bits) {
+    NAME(const int *__restrict__ ids, const u16 *__restrict__ table, float *__restrict__ y, int vocab,
+         int width, int factor_bits) {
   const float factor = __int_as_float(factor_bits);
-  const u16 *from = table + (u64)ids[blockIdx.x] * width;
+  const int id = ids[blockIdx.x];
+  const u16 *from = table + (u64)((u32)id < (u32)vocab ? id : 0) * width;
   float *to = y + (u64)blockIdx.x * width;
   for (int i = threadIdx.x * 8; i < width; i += 2048) {
     const uint4 v = *(const uint4 *)(from + i);

@@ -86,7 +86,7 @@ TEST(gemv_launch_fits_any_gpu) {
 
 TEST(attention_launch_fits_every_head_size_and_gpu) {
   for (size_t m = 0; m < COUNT(sizes); ++m)
-    for (int64_t head_dim = 8; head_dim <= 256; head_dim += 8)
+    for (int64_t head_dim = 8; head_dim <= MLX_ATTEND_MOST; head_dim += head_dim < MLX_ATTEND_WHOLE ? 8 : 64)
       for (int64_t group = 1; group <= 32; group *= 2)
         for (int kind = 0; kind < 12; ++kind) {
           const bool hopper = kind & 1, is_long = kind & 2;
@@ -110,12 +110,15 @@ TEST(attention_launch_fits_every_head_size_and_gpu) {
           CHECK(t.stages == 1 || t.split * t.threads / (32 * warps) == 1);  // parts replace values
           CHECK(t.stages >= 1 && t.split >= 1 && t.split <= 8 && (hopper || t.split == 1));
           CHECK(t.split == 1 || t.queries <= 16);
+          // Warps that share queries merge pieces.
+          CHECK(head_dim <= MLX_ATTEND_WHOLE || (warps == 1 && t.threads * t.split > 32 && t.stages == 1));
+          CHECK(t.threads % (t.queries / t.split) == 0);
         }
 }
 
 // The order in which a query's keys are added depends on the step size.
 TEST(all_attention_launches_of_a_head_size_have_the_same_step_except_those_with_warpgroups) {
-  for (int64_t head_dim = 8; head_dim <= 256; head_dim += 8)
+  for (int64_t head_dim = 8; head_dim <= MLX_ATTEND_MOST; head_dim += head_dim < MLX_ATTEND_WHOLE ? 8 : 64)
     for (size_t m = 0; m < COUNT(sizes); ++m)
       for (int kind = 0; kind < 4; ++kind) {
         const mlx_attend_f32_tile_t t =

@@ -90,10 +90,12 @@ static void check_golden(const listed_t *l, const char *name) {
   mlx_text_clear(&text);
 }
 
-// Biases; norms after attention and MLP; experts and sinks; a shared expert; LayerNorm beside an MLP without
-// a gate. MLXCEL_UPDATE_GOLDENS=1 writes the goldens.
+// Biases; norms after attention and MLP; two kinds of heads, keys as values, and shared keys; per-layer
+// embeddings; experts and sinks; a shared expert; LayerNorm beside an MLP without a gate.
+// MLXCEL_UPDATE_GOLDENS=1 writes the goldens.
 TEST(launches_match_their_goldens) {
-  static const char *const names[] = {"qwen2", "gemma3", "gpt_oss", "qwen2_moe", "phi"};
+  static const char *const names[] = {"qwen2",   "gemma3",    "gemma4", "gemma4-embeddings",
+                                      "gpt_oss", "qwen2_moe", "phi"};
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     listed_t l;
     open_wide(names[i], &l);

@@ -28,17 +28,16 @@ static void check_small_ops(const char *name, const char *text) {
 }
 
 static void check_folder(const char *folder, const char *name) {
-  const mlx_compile_options_t options = {
-      .target = "cuda:sm_90",
-      .weights = MLX_WEIGHTS_AUTO,
-      .context = CONTEXT,
-      .kernels = wide_has_kernels(name) ? MLX_KERNELS_REQUIRED : MLX_KERNELS_AUTO};
+  const mlx_compile_options_t options = {.target = "cuda:sm_90",
+                                         .weights = MLX_WEIGHTS_AUTO,
+                                         .context = CONTEXT,
+                                         .kernels = MLX_KERNELS_REQUIRED};
   mlx_compile_job_t job;
   mlx_cache_entry_t entry;
   compile_quickly(true);
   begin_job(folder, &options, &job);
   emit_job(&job);
-  if (wide_has_kernels(name)) check_small_ops(name, job.mlir);
+  check_small_ops(name, job.mlir);
   CHECK_OK(mlx_iree_compiler_find(job.cache, NULL, NULL, &job.compiler));
   CHECK_OK(mlx_job_get_module(&job, &entry));
   mlx_cache_release(&entry);
@@ -65,23 +64,62 @@ TEST(every_architecture_compiles_for_sm_90_with_kernels_required) {
   check_compared(compiled, listed_files("fixtures/wide/", ".json"));
 }
 
-// All layers share one KV pool, so none of them has the attention kernel. Products have theirs.
-TEST(attention_of_layers_with_different_heads_is_on_the_generic_path_of_a_gpu) {
+// Opens the wide fixture |name| and emits its functions of 1 and 16 tokens.
+static void emit_wide(const char *name, const mlx_compile_options_t *options, const char *folder,
+                      mlx_compile_job_t *job) {
+  write_wide_model(name, folder);
+  begin_job(folder, options, job);
+  emit_job(job);
+}
+
+// Constant |nth| of the last launch |name| of |mlir|.
+static int constant_of(const char *mlir, const char *name, int nth) {
+  char line[96];
+  const char *at = NULL, *next = mlir;
+  snprintf(line, sizeof line, "%%%s_constant%d = arith.constant ", name, nth);
+  while ((next = strstr(next, line))) at = next += strlen(line);
+  if (!at) CHECK_FAIL("no launch %s", name);
+  return atoi(at);
+}
+
+// Layers with a window have 2 KV heads of 256, the others one of 512. The last two read the keys of layers 2
+// and 3. A place is counted in lines of 64 bytes: where the layer is in a page, the page, and a window page.
+TEST(layers_find_their_keys_in_pages_with_layers_of_other_heads_and_share_them) {
+  enum { LAYER = 2 * 2 * 16 * 256 * 4 / 64, PAGE = 2 * LAYER };
+  static const int places[][3] = {{0, PAGE, -1},       {0, PAGE, PAGE},   {LAYER, PAGE, -1},
+                                  {LAYER, PAGE, PAGE}, {LAYER, PAGE, -1}, {LAYER, PAGE, PAGE}};
+  const mlx_compile_options_t options = {.target = "cuda:sm_90",
+                                         .weights = MLX_WEIGHTS_AUTO,
+                                         .context = CONTEXT,
+                                         .kernels = MLX_KERNELS_REQUIRED};
   char folder[] = "/tmp/mlxcel-wide-XXXXXX";
-  mlx_compile_options_t options = {.target = "cuda:sm_90",
-                                   .weights = MLX_WEIGHTS_AUTO,
-                                   .context = CONTEXT,
-                                   .kernels = MLX_KERNELS_REQUIRED};
+  mlx_compile_job_t job;
+  CHECK(mkdtemp(folder));
+  emit_wide("gemma4", &options, folder, &job);
+  for (int layer = 0; layer < 6; ++layer)
+    for (int i = 0; i < 3; ++i) {
+      char attended[32], appended[32];
+      snprintf(attended, sizeof attended, "layer%d.attended", layer);
+      snprintf(appended, sizeof appended, "layer%d.append", layer);
+      CHECK_INT(constant_of(job.mlir, attended, i), places[layer][i]);
+      CHECK_INT(constant_of(job.mlir, appended, i), places[layer][i]);
+      CHECK_INT(constant_of(job.mlir, appended, 4), layer >= 4  ? 0
+                                                    : layer % 2 ? 1
+                                                                : 2);  // keys that it stores
+    }
+  end_job(&job);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
+// All layers share one KV pool, so attention is on the kernel path in all of them or in none. Products have
+// kernels of their own.
+TEST(latent_attention_is_on_the_generic_path_of_a_gpu) {
   mlx_model_t *model;
   mlx_variant_t variant;
-  mlx_compiled_t compiled;
-  mlx_cache_t *cache;
   uint64_t weights;
   int attention = 0, products = 0;
-  CHECK(mkdtemp(folder));
-  write_wide_model("gemma4", folder);
-  CHECK_OK(mlx_model_open(folder, &model));
-  CHECK_OK(mlx_compile_describe_ops(model, options.target, &variant, &weights));
+  CHECK_OK(mlx_model_open(FIXTURES "deepseek_v2", &model));
+  CHECK_OK(mlx_compile_describe_ops(model, "cuda:sm_90", &variant, &weights));
   for (size_t i = 0; i < variant.op_count; ++i) {
     const bool generic = !strcmp(variant.ops[i].decode, "generic");
     attention += !strcmp(variant.ops[i].op, "attention") && generic;
@@ -90,11 +128,6 @@ TEST(attention_of_layers_with_different_heads_is_on_the_generic_path_of_a_gpu) {
   CHECK_INT(attention, 1);
   CHECK(products > 0);
   mlx_model_close(model);
-  CHECK_OK(mlx_cache_open(NULL, &cache));
-  CHECK_ERROR(mlx_compile(folder, &options, cache, &compiled), MLX_UNSUPPORTED,
-              "gemma4_text has no fast GPU kernel for layers with different numbers or sizes of heads");
-  mlx_cache_close(cache);
-  CHECK_OK(mlx_remove_tree(folder));
 }
 
 TEST(gptq_in_act_order_compiles_for_sm_90_with_kernels_required) {
@@ -224,7 +257,8 @@ TEST(each_kernel_compiles_for_every_gpu_with_99_kb_of_shared_memory) {
   mlx_nvrtc_close(nvrtc);
 }
 
-TEST_MAIN(CASE(attention_of_layers_with_different_heads_is_on_the_generic_path_of_a_gpu),
+TEST_MAIN(CASE(layers_find_their_keys_in_pages_with_layers_of_other_heads_and_share_them),
+          CASE(latent_attention_is_on_the_generic_path_of_a_gpu),
           CASE(gptq_in_act_order_compiles_for_sm_90_with_kernels_required),
           CASE(quantized_recurrent_mixtures_compile_for_sm_90_with_kernels_required),
           CASE(every_architecture_compiles_for_sm_90_with_kernels_required),

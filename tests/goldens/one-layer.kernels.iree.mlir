@@ -34,12 +34,13 @@ module @mlxcel {
     %model.embed_tokens.weight = flow.tensor.bitcast %words : tensor<10240xi32> -> tensor<320x64xbf16>
 
     // embedding rows of the tokens
-    %embedded_constant0 = arith.constant 64 : i32
-    %embedded_constant1 = arith.constant 1065353216 : i32
+    %embedded_constant0 = arith.constant 320 : i32
+    %embedded_constant1 = arith.constant 64 : i32
+    %embedded_constant2 = arith.constant 1065353216 : i32
     %embedded_grid0 = arith.constant 64 : index
     %embedded_grid1 = arith.constant 1 : index
     %embedded_grid2 = arith.constant 1 : index
-    %embedded:1 = flow.dispatch @kernel1::@cuda_nvptx_fb::@mlx_embed_rows[%embedded_grid0, %embedded_grid1, %embedded_grid2](%embedded_constant0, %embedded_constant1, %token_ids, %model.embed_tokens.weight) : (i32, i32, tensor<64xi32>, tensor<320x64xbf16>) -> (tensor<64x64xf32>)
+    %embedded:1 = flow.dispatch @kernel1::@cuda_nvptx_fb::@mlx_embed_rows[%embedded_grid0, %embedded_grid1, %embedded_grid2](%embedded_constant0, %embedded_constant1, %embedded_constant2, %token_ids, %model.embed_tokens.weight) : (i32, i32, i32, tensor<64xi32>, tensor<320x64xbf16>) -> (tensor<64x64xf32>)
 
     // ---- layer0 ----
     %words_2_at = arith.constant 10240 : index
@@ -98,7 +99,7 @@ module @mlxcel {
     %layer0.rope_sin_grid2 = arith.constant 1 : index
     %layer0.rope_sin:1 = flow.dispatch @kernel4::@cuda_nvptx_fb::@mlx_rope[%layer0.rope_sin_grid0, %layer0.rope_sin_grid1, %layer0.rope_sin_grid2](%layer0.rope_sin_constant0, %layer0.rope_sin_constant1, %batch) : (i32, i32, tensor<912xi32>) -> (tensor<64x8xf32>)
     %layer0.append_constant0 = arith.constant 0 : i32
-    %layer0.append_constant1 = arith.constant 1 : i32
+    %layer0.append_constant1 = arith.constant 32 : i32
     %layer0.append_constant2 = arith.constant 0 : i32
     %layer0.append_constant3 = arith.constant 4 : i32
     %layer0.append_constant4 = arith.constant 2 : i32
@@ -107,7 +108,7 @@ module @mlxcel {
     %layer0.append_grid2 = arith.constant 1 : index
     %layer0.append:2 = flow.dispatch @kernel5::@cuda_nvptx_fb::@mlx_append[%layer0.append_grid0, %layer0.append_grid1, %layer0.append_grid2](%layer0.append_constant0, %layer0.append_constant1, %layer0.append_constant2, %layer0.append_constant3, %layer0.append_constant4, %layer0.q#0, %layer0.k#0, %layer0.v#0, %layer0.rope_cos#0, %layer0.rope_sin#0, %batch, %kv) : (i32, i32, i32, i32, i32, tensor<64x64xf32>, tensor<64x32xf32>, tensor<64x32xf32>, tensor<64x8xf32>, tensor<64x8xf32>, tensor<912xi32>, tensor<1x32xbf16>) -> (%kv, tensor<64x64xf32>)
     %layer0.attended_constant0 = arith.constant 0 : i32
-    %layer0.attended_constant1 = arith.constant 1 : i32
+    %layer0.attended_constant1 = arith.constant 32 : i32
     %layer0.attended_constant2 = arith.constant 0 : i32
     %layer0.attended_constant3 = arith.constant 2 : i32
     %layer0.attended_constant4 = arith.constant -2147483648 : i32
@@ -257,7 +258,7 @@ module @mlxcel {
   }
   hal.executable private @kernel1 {
     hal.executable.variant public @cuda_nvptx_fb target(<"cuda", "cuda-nvptx-fb">) objects([#hal.executable.object<{path = "rows2.fatbin"}>]) {
-      hal.executable.export public @mlx_embed_rows ordinal(0) layout(#hal.pipeline.layout<constants = 2, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
+      hal.executable.export public @mlx_embed_rows ordinal(0) layout(#hal.pipeline.layout<constants = 3, bindings = [#hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, "ReadOnly|Indirect">, #hal.pipeline.binding<storage_buffer, Indirect>], flags = Indirect>) count(%device: !hal.device, %x: index, %y: index, %z: index) -> (index, index, index) {
         hal.return %x, %y, %z : index, index, index
       } <workgroup_size = [256 : index, 1 : index, 1 : index]>
     }

@@ -20,9 +20,9 @@ KERNEL_BODIES = {
     "int4 load_again(const int *from)": "return *(const int4 *)from;",
     "void mma_tf32(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1)": "multiply_tf32(d, a, b0, b1);",
 }
-CASES = [  # tokens, position of the first, sizes, fields of the configuration, launches: queries, threads, stages
+CASES = [  # tokens, position of the first, sizes, fields of the configuration, launches: queries, threads, stages, blocks of a cluster if there are several
     (5, 61, dict(HEADS=8, KV_HEADS=2, WINDOW=0, SINKS=0), dict(head_dim=64, kv="F32", step=32), [(8, 128, 1), (16, 32, 2), (32, 128, 1), (64, 128, 2)]),
-    (2, 70, dict(HEADS=6, KV_HEADS=2, WINDOW=35, SINKS=1), dict(head_dim=80, kv="BF16", step=32), [(8, 64, 1), (16, 64, 1)]),
+    (2, 70, dict(HEADS=6, KV_HEADS=2, WINDOW=35, SINKS=1), dict(head_dim=80, kv="BF16", step=32), [(8, 64, 1), (8, 32, 1, 2), (16, 64, 1)]),
     (3, 40, dict(HEADS=2, KV_HEADS=1, WINDOW=0, SINKS=0), dict(head_dim=256, kv="F16", softcap="20.0f", step=16), [(8, 64, 1), (32, 64, 1)]),
     (3, 30, dict(HEADS=4, KV_HEADS=1, WINDOW=0, SINKS=0), dict(head_dim=48, kv="Q8_0", step=32), [(16, 64, 1), (8, 32, 1)]),
     # Rows in shared memory are wider than heads.
@@ -31,6 +31,11 @@ CASES = [  # tokens, position of the first, sizes, fields of the configuration, 
     (3, 50, dict(HEADS=2, KV_HEADS=1, WINDOW=0, SINKS=0), dict(head_dim=40, kv="BF16", step=32), [(8, 64, 1), (32, 64, 2)]),
     (3, 30, dict(HEADS=4, KV_HEADS=1, WINDOW=0, SINKS=0), dict(head_dim=8, kv="Q8_0", step=32), [(16, 64, 1), (8, 32, 1)]),
     (2, 30, dict(HEADS=4, KV_HEADS=1, WINDOW=0, SINKS=0), dict(head_dim=248, kv="Q8_0", step=16), [(8, 32, 1)]),
+    # Heads that are read in pieces, in a page with a layer of other heads before theirs.
+    (5, 61, dict(HEADS=8, KV_HEADS=2, WINDOW=0, SINKS=0, LINES_BEFORE=24), dict(head_dim=512, kv="F32", step=16), [(8, 128, 1), (8, 64, 1, 2), (16, 128, 1), (16, 64, 1)]),
+    (3, 40, dict(HEADS=4, KV_HEADS=1, WINDOW=35, SINKS=1, LINES_BEFORE=3), dict(head_dim=512, kv="BF16", softcap="20.0f", step=16), [(8, 64, 1), (16, 96, 1)]),
+    (2, 30, dict(HEADS=2, KV_HEADS=1, WINDOW=0, SINKS=0), dict(head_dim=320, kv="F32", step=16), [(8, 64, 1), (8, 32, 1, 2), (16, 64, 1)]),
+    (2, 30, dict(HEADS=2, KV_HEADS=2, WINDOW=0, SINKS=0), dict(head_dim=384, kv="Q8_0", step=16), [(8, 64, 1)]),
     # The launch with warpgroups, on a GPU without wgmma.
     (7, 61, dict(HEADS=8, KV_HEADS=2, WINDOW=50, SINKS=1), dict(head_dim=64, kv="F32", step=64), [(128, 512, 2)]),
     # A module with window pages: a full layer, and a windowed one.
@@ -80,9 +85,14 @@ enum { SHARE = HEADS / KV_HEADS };
 static std::mt19937 generator(3);
 static float number() { return std::normal_distribution<float>()(generator); }
 static std::vector<unsigned char> pool;
-enum { WINDOW_POOL = WINDOW_LAYERS ? 9 : 0, AHEAD = WINDOW_PAGES ? 0 : WINDOW_POOL * WINDOW_LAYERS };  // layers before the pages of the kernel
-static float pooled(int page, int head, int what, int row, int column) {  // of layer 1
-  const unsigned char *block = pool.data() + ((AHEAD + (size_t)page * LAYERS + 1) * KV_HEADS + head) * 2 * BLOCK + what * BLOCK;
+enum { LAYER_LINES = KV_HEADS * 2 * BLOCK / LINE };
+#ifndef LINES_BEFORE
+#define LINES_BEFORE LAYER_LINES
+#endif
+enum { PAGE_LINES = LINES_BEFORE + LAYER_LINES, WINDOW_POOL = WINDOW_LAYERS ? 9 : 0, AHEAD = WINDOW_PAGES ? 0 : WINDOW_POOL * WINDOW_LAYERS * LAYER_LINES };  // lines before the pages of the kernel
+static unsigned char *block_of(int page, int nth) { return pool.data() + (AHEAD + (size_t)page * PAGE_LINES + LINES_BEFORE) * LINE + nth * BLOCK; }
+static float pooled(int page, int head, int what, int row, int column) {
+  const unsigned char *block = block_of(page, head * 2 + what);
   const int at = row * HEAD_DIM + column;
   if (KV_Q8) return ((const signed char *)block)[at] * ((const float *)(block + PAGE * HEAD_DIM))[row];
   if (!KV_16) return ((const float *)block)[at];
@@ -90,16 +100,17 @@ static float pooled(int page, int head, int what, int row, int column) {  // of 
   return config.kv == Dtype::BF16 ? half_of(bits, 0) : half_to_float(bits);
 }
 static void fill_pool(int pages) {
-  pool.resize((AHEAD + (size_t)pages * LAYERS) * KV_HEADS * 2 * BLOCK);
-  for (size_t block = 0; block < pool.size(); block += BLOCK)
+  pool.resize((AHEAD + (size_t)pages * PAGE_LINES) * LINE, 0xff);
+  for (int block = 0; block < pages * KV_HEADS * 2; block++)
     for (int i = 0; i < PAGE * HEAD_DIM; i++) {
+      unsigned char *to = block_of(block / (KV_HEADS * 2), block % (KV_HEADS * 2));
       if (KV_16) {
-        ((unsigned short *)&pool[block])[i] = (generator() & 0x83ff) | 0x3c00;
+        ((unsigned short *)to)[i] = (generator() & 0x83ff) | 0x3c00;
       } else if (KV_Q8) {
-        pool[block + i] = (int)(number() * 40) & 255;
-        if (i < PAGE) ((float *)&pool[block + PAGE * HEAD_DIM])[i] = fabsf(number()) / 40;
+        to[i] = (int)(number() * 40) & 255;
+        if (i < PAGE) ((float *)(to + PAGE * HEAD_DIM))[i] = fabsf(number()) / 40;
       } else {
-        ((float *)&pool[block])[i] = number();
+        ((float *)to)[i] = number();
       }
     }
 }
@@ -115,14 +126,14 @@ int main(int count, char **arguments) {
   for (int i = 0; i < slot_pages; i++) batch[128 + i] = 1 + (i * 5 + 2) % slot_pages;
   for (int i = 0; i < TOKENS * SHARE; i += QUERIES) placed.insert(placed.end(), {0, 0, TOKENS, POSITION, i, 0, 0, 0});
   placed.insert(placed.end(), {-1, TOKENS, 0, 0, 0, 0, 0, 0});
-  const int bytes = QUERIES * QUERY_PITCH * 4 + WK * (KEY_BYTES + VALUE_BYTES) + 8 * WK * QUERIES;
+  const int bytes = QUERIES * QUERY_PITCH * 4 + WK * (KEY_BYTES + VALUE_BYTES) + 8 * WK * QUERIES + (SPLIT > 1 ? 4 * WK * QUERIES * (COLUMNS + 2) : 0);
   auto run = [&](float *to, int part_rows) {
-    launch(KV_HEADS, (int)placed.size() / 8, 1, THREADS, bytes, [&] {
+    launch(KV_HEADS, (int)placed.size() / 8, SPLIT, THREADS, bytes, [&] {
       attend(q.data(), (const pool_t *)pool.data(), batch.data(), placed.data(),
 #if SINKS
              sinks.data(),
 #endif
-             to, 1, LAYERS, WINDOW_PAGES ? -1 : WINDOW_LAYERS, SHARE, 0xffffffffu / SHARE + 1, WINDOW ? WINDOW : 1 << 30, part_rows);
+             to, LINES_BEFORE, PAGE_LINES, WINDOW_PAGES ? -1 : WINDOW_LAYERS * LAYER_LINES, SHARE, 0xffffffffu / SHARE + 1, WINDOW ? WINDOW : 1 << 30, part_rows);
     });
   };
   run(out.data(), 0);
@@ -179,6 +190,12 @@ APPEND_CASES = [  # sizes, fields of the configuration
     (dict(HEADS=6, KV_HEADS=2, TURN=1, BEFORE=2), dict(head_dim=16, kv="Q8_0")),
     (dict(HEADS=3, KV_HEADS=1, TURN=1, BEFORE=0), dict(head_dim=8, kv="BF16", head_norm_eps="1e-6f")),
     (dict(HEADS=2, KV_HEADS=2, TURN=1, BEFORE=0), dict(head_dim=120, kv="Q8_0")),
+    # Heads of two warps; values with a norm; a layer that shares the keys of another one.
+    (dict(HEADS=3, KV_HEADS=2, TURN=1, BEFORE=0, VALUE_NORM=1), dict(head_dim=512, kv="F32", head_norm_eps="1e-6f", value_norm="true")),
+    (dict(HEADS=2, KV_HEADS=1, TURN=1, BEFORE=2, VALUE_NORM=1, BIAS=1, BIASED=7), dict(head_dim=512, kv="Q8_0", head_norm_eps="1e-6f", value_norm="true")),
+    (dict(HEADS=4, KV_HEADS=2, TURN=1, BEFORE=0, VALUE_NORM=1), dict(head_dim=64, kv="BF16", head_norm_eps="1e-6f", value_norm="true")),
+    (dict(HEADS=4, KV_HEADS=0, TURN=1, BEFORE=0, BIAS=1, BIASED=1), dict(head_dim=512, kv="F32", head_norm_eps="1e-6f")),
+    (dict(HEADS=3, KV_HEADS=1, TURN=1, BEFORE=0), dict(head_dim=320, kv="F32")),
     # Biases of all three, or of some. BIASED: 1 of q, 2 of k, 4 of v.
     (dict(HEADS=6, KV_HEADS=2, TURN=1, BEFORE=0, BIAS=1, BIASED=7), dict(head_dim=64, kv="F32")),
     (dict(HEADS=4, KV_HEADS=2, TURN=0, BEFORE=0, BIAS=1, BIASED=5), dict(head_dim=32, kv="BF16")),
@@ -198,14 +215,17 @@ enum { N = 5, COUNT = 4, LAYERS = 3, LAYER = 1, PAGES = 6, WINDOW_POOL = 7, PAIR
 #ifndef BIASED
 #define BIASED 0
 #endif
-enum { BLOCK = PAGE * (HEAD_DIM + (KV_Q8 ? 4 : 0)) };  // pool_t of the keys or values of a page and head
+enum { NUMBERS = BLOCK / sizeof(pool_t), LAYER_LINES = KV_HEADS * 2 * BLOCK / LINE };
+#ifndef VALUE_NORM
+#define VALUE_NORM 0
+#endif
 static std::vector<float> heads_of(const std::vector<float> &x, int heads, int token, int head, bool turn, const float *bias, const float *gain, const float *c, const float *s) {
   std::vector<float> v(x.begin() + (token * heads + head) * HEAD_DIM, x.begin() + (token * heads + head + 1) * HEAD_DIM), r;
   for (int i = 0; i < HEAD_DIM && bias; i++) v[i] += bias[head * HEAD_DIM + i];
-  if (HEAD_NORM && gain) {
+  if (HEAD_NORM && (gain || (VALUE_NORM && !turn))) {
     double sum = 0;
     for (float f : v) sum += (double)f * f;
-    for (int i = 0; i < HEAD_DIM; i++) v[i] *= 1 / sqrtf(sum / HEAD_DIM + config.head_norm_eps) * gain[i];
+    for (int i = 0; i < HEAD_DIM; i++) v[i] *= 1 / sqrtf(sum / HEAD_DIM + config.head_norm_eps) * (gain ? gain[i] : 1);
   }
   r = v;
   for (int i = 0; i < PAIRS && turn; i++) {
@@ -221,7 +241,7 @@ int main() {
              q_bias = numbers(BIASED & 1 ? HEADS * HEAD_DIM : 0), k_bias = numbers(BIASED & 2 ? KV_HEADS * HEAD_DIM : 0), v_bias = numbers(BIASED & 4 ? KV_HEADS * HEAD_DIM : 0);
   const auto bias_or_none = [](const std::vector<float> &v) { return v.empty() ? nullptr : v.data(); };
   std::vector<float> rotated(q.size(), -7);
-  std::vector<pool_t> pool((AHEAD + PAGES * LAYERS) * KV_HEADS * 2 * BLOCK), before = pool;
+  std::vector<pool_t> pool((AHEAD + PAGES * LAYERS) * KV_HEADS * 2 * NUMBERS), before = pool;
   std::vector<int> batch(256);
   batch[MLX_STEP_TOKEN_COUNT] = COUNT, batch[MLX_STEP_SLOT_COUNT] = 2, batch[MLX_STEP_SLOT_PAGES] = 3, batch[MLX_STEP_AT_SLOTS] = 100, batch[MLX_STEP_AT_POSITIONS] = 100 + N;
   batch[MLX_STEP_WINDOW_POOL_PAGES] = WINDOW_POOL, batch[MLX_STEP_POOL_PAGES] = PAGES;
@@ -241,7 +261,7 @@ int main() {
 #if TURN
            c.data(), s.data(),
 #endif
-           batch.data(), pool.data(), rotated.data(), LAYER, LAYERS, BEFORE, HEADS, KV_HEADS
+           batch.data(), pool.data(), rotated.data(), LAYER * LAYER_LINES, LAYERS * LAYER_LINES, BEFORE < 0 ? -1 : BEFORE * LAYER_LINES, HEADS, KV_HEADS
 #if BIAS
            , BIASED
 #endif
@@ -260,10 +280,10 @@ int main() {
       const bool value = h % 2;
       const auto wanted = heads_of(value ? v : k, KV_HEADS, t, h / 2, TURN && !value, bias_or_none(value ? v_bias : k_bias), value ? nullptr : gains.data() + HEAD_DIM, c.data(), s.data());
       const size_t block = (((size_t)AHEAD + table[slots[t] * 3 + positions[t] / PAGE] * LAYERS + LAYER) * KV_HEADS + h / 2) * 2 + value, row = positions[t] % PAGE;
-      const float scale = KV_Q8 ? *(const float *)&pool[block * BLOCK + PAGE * HEAD_DIM + row * 4] : 0;
-      for (int i = 0; i < 4 && KV_Q8; i++) written[block * BLOCK + PAGE * HEAD_DIM + row * 4 + i] = true;
+      const float scale = KV_Q8 ? *(const float *)&pool[block * NUMBERS + PAGE * HEAD_DIM + row * 4] : 0;
+      for (int i = 0; i < 4 && KV_Q8; i++) written[block * NUMBERS + PAGE * HEAD_DIM + row * 4 + i] = true;
       for (int i = 0; i < HEAD_DIM; i++) {
-        const size_t at = block * BLOCK + row * HEAD_DIM + i;
+        const size_t at = block * NUMBERS + row * HEAD_DIM + i;
         written[at] = true;
         const bool good = KV_Q8 ? fabsf((signed char)pool[at] * scale - wanted[i]) <= scale * 0.51f : KV_16 ? pool[at] == bf16_of(wanted[i]) : near(pool[at], wanted[i]);
         if (!good) return printf("%s of token %d, head %d, column %d\\n", value ? "value" : "key", t, h / 2, i), 1;
@@ -301,12 +321,12 @@ def main():
             run(command, path, APPEND_MAIN, dict(NAME="append", APPEND=1, HEAD_NORM=int("head_norm_eps" in fields), **{"BIAS": 0, **sizes}), fields)
         for tokens, position, sizes, fields, launches in CASES:
             results = set()
-            for queries, threads, stages in launches:
+            for queries, threads, stages, *split in launches:
                 scale = f"{fields['head_dim'] ** -0.5!r}f"
                 launch = {"head_dim": fields["head_dim"], "kv": fields["kv"], "scale": scale, **fields, "queries": queries, "stages": stages, "threads": threads}
                 if threads == 512:
                     launch["warpgroups"] = "true"
-                run(command, path, MAIN, dict(NAME="attend", SPLIT=1, LAYERS=2, TOKENS=tokens, POSITION=position, **sizes), launch, path / "out")
+                run(command, path, MAIN, dict(NAME="attend", SPLIT=split[0] if split else 1, TOKENS=tokens, POSITION=position, **sizes), launch, path / "out")
                 results.add((path / "out").read_bytes())
             if len(results) != 1:
                 sys.exit("launches of the same attention give different bits")

@@ -78,7 +78,7 @@ SIZES = {"hidden": HIDDEN, "ffn": FFN, "q_width": Q_WIDTH, "kv_width": KV_WIDTH,
          "scratch_words": 2 * 8 * ((2 + SLICES) * HIDDEN + FFN), "norm_eps": "1e-5f", "kv": "Dtype::F32"}
 LAYERS = 3
 TEST = """
-constexpr int HALF = HEAD_DIM / 2, PAGES = 3, HEADS = Q_WIDTH / HEAD_DIM;
+constexpr int HALF = HEAD_DIM / 2, PAGES = 3, HEADS = Q_WIDTH / HEAD_DIM, LAYER_LINES = KV_WIDTH / HEAD_DIM * 2 * BLOCK / LINE;
 static std::mt19937 random_bits(7);
 static float random_number(double scale) { return (float)(scale * std::normal_distribution<double>()(random_bits)); }
 static std::vector<u8> archive(ARCHIVE_BYTES);
@@ -135,7 +135,7 @@ static void compare_pool(int layer, const Rows &k, const Rows &v) {
 }
 static void run(int layer, int parts, int qkv, const std::vector<float> &attended, const std::vector<float> &x, std::vector<float> &out) {
   launch(1, 1, 1, THREADS + 32, config.shared_bytes, [&] {
-    mlx_few(archive.data(), attended.data(), x.data(), cosine.data(), sine.data(), batch.data(), scratch.data(), pool.data(), out.data(), nullptr, nullptr, qkv, LAYERS, 0, layer, parts);
+    mlx_few(archive.data(), attended.data(), x.data(), cosine.data(), sine.data(), batch.data(), scratch.data(), pool.data(), out.data(), nullptr, nullptr, qkv * LAYER_LINES, LAYERS * LAYER_LINES, 0, layer, parts);
   });
 }
 static std::vector<float> random_rows(int columns) {

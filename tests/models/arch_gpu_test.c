@@ -41,20 +41,18 @@ static mlx_status_t prepare_fixture(void *user, const char *name) {
   return NULL;
 }
 
-// Ops without kernels are on the generic path, beside the kernels of the other ops.
 static mlx_status_t prepare_wide(void *user, const char *wide) {
   char folder[] = "/tmp/mlxcel-arch-XXXXXX", name[64], path[512], file[64];
   if (!wide_name(wide, name)) return NULL;
   CHECK(mkdtemp(folder));
   write_wide_model(name, folder);
   snprintf(file, sizeof file, "wide/%.40s.mlxb", name);
-  gpu_compile(
-      folder,
-      &(mlx_compile_options_t){.target = "cuda:sm_90",
-                               .weights = MLX_WEIGHTS_AUTO,
-                               .context = CONTEXT,
-                               .kernels = wide_has_kernels(name) ? MLX_KERNELS_REQUIRED : MLX_KERNELS_AUTO},
-      file);
+  gpu_compile(folder,
+              &(mlx_compile_options_t){.target = "cuda:sm_90",
+                                       .weights = MLX_WEIGHTS_AUTO,
+                                       .context = CONTEXT,
+                                       .kernels = MLX_KERNELS_REQUIRED},
+              file);
   snprintf(path, sizeof path, WIDE_GOLDENS "%s.json", name);
   snprintf(file, sizeof file, "wide/%.40s.json", name);
   gpu_copy(path, file);

@@ -81,9 +81,10 @@ class Network:
         return self.archive[at:at + 4 * self.s.hidden].view(self.d.torch.float32)
 
     def launch(self, layer, parts, attended, x, out=None, grid=probe.PROCESSORS):
+        lines = 2 * probe.PAGE * self.s.keys * self.pool.element_size() // 64  # of a layer in a page
         outs = [self.q, self.k, self.v] if out is None else [out, self.unused, self.unused]
         self.d.launch(self.s.job(), (grid, 1, 1), 32 * (WARPS + 1), [self.archive, attended, x, self.cos, self.sin, self.batch, self.scratch, self.pool] + outs, self.s.shared,
-                      (1, PAGE_LAYERS, 0, layer, parts), b"mlx_few")
+                      (lines, PAGE_LAYERS * lines, 0, layer, parts), b"mlx_few")
 
     def turned(self, x):
         """RoPE with both products rounded, as the kernel computes it."""

@@ -3,7 +3,7 @@
 
   make_gguf_shape.py OUT.gguf SHAPE q4_0|q4_0_f16|q4_k_m|mxfp4|q8_0|f16|bf16 [--layers N] [--sparse]
 
-SHAPE: smollm2, llama-1b, qwen2.5-7b, qwen3-0.6b, qwen3-8b, gemma3-4b, starcoder2-7b, command-r7b, qwen3-30b-a3b, gpt-oss-20b, qwen3.5-0.8b, qwen3.5-9b,
+SHAPE: smollm2, llama-1b, qwen2.5-7b, qwen3-0.6b, qwen3-8b, gemma3-4b, gemma4-e4b, starcoder2-7b, command-r7b, qwen3-30b-a3b, gpt-oss-20b, qwen3.5-0.8b, qwen3.5-9b,
 lfm2-350m or lfm2-1.2b.
 q4_0: embedding and head in Q8_0; q4_0_f16: in F16. q4_k_m: as llama.cpp mixes it, Q6_K for the embedding or head and for v and down of half of the layers, Q5_K for fused q, k and v,
 Q4_K for the rest.
@@ -12,6 +12,7 @@ template, so that a server can be measured. --layers: fewer layers than the real
 --sparse writes no data: enough to compile a module. Needs numpy only.
 """
 import argparse
+import itertools
 import math
 import struct
 
@@ -32,6 +33,7 @@ SHAPES = {
     "qwen3-14b": ("qwen3", 40, 5120, 17408, 40, 8, 128, 151936, 0, 0, False),
     "gemma3-4b": ("gemma3", 34, 2560, 10240, 8, 4, 256, 262208, 0, 0, True),
     "gemma3-12b": ("gemma3", 48, 3840, 15360, 16, 8, 256, 262208, 0, 0, True),
+    "gemma4-e4b": ("gemma4", 42, 2560, 10240, 8, 2, 256, 262144, 0, 0, True),
     "starcoder2-7b": ("starcoder2", 32, 4608, 18432, 36, 4, 128, 49152, 0, 0, True),
     "command-r7b": ("cohere2", 32, 4096, 14336, 32, 8, 128, 256000, 0, 0, True),
     "qwen3-30b-a3b": ("qwen3moe", 48, 2048, 768, 32, 4, 128, 151936, 128, 8, False),
@@ -43,8 +45,11 @@ SHAPES = {
 }
 DELTA = {"qwen3.5-0.8b": (16, 16, 128), "qwen3.5-9b": (16, 32, 128)}  # key heads, value heads, width of each
 TAPS = {"qwen35": 4, "lfm2": 3}  # of the convolution
-WINDOWS = {"gemma3": 1024, "gpt-oss": 128, "cohere2": 4096}
-NORMS = {"gemma3": ("attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm"), "gpt-oss": ("attn_norm", "post_attention_norm"), "cohere2": ("attn_norm",),
+WINDOWS = {"gemma3": 1024, "gemma4": 512, "gpt-oss": 128, "cohere2": 4096}
+LAYER_WIDTH, SHARED_KV, GLOBAL_WIDTH = 256, 18, 512  # gemma4: of per-layer embeddings; last layers without keys; of a head in every sixth layer
+LAYER_SCALE = "layer_output_scale"  # a number that the module has as a constant: 0.5, also in a sparse file
+NORMS = {"gemma3": ("attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm"), "gemma4": ("attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm", "post_norm"),
+         "gpt-oss": ("attn_norm", "post_attention_norm"), "cohere2": ("attn_norm",),
          "qwen35": ("attn_norm", "post_attention_norm")}
 # attention, MLP, v and down of some layers, embedding and head
 MIXES = {"f16": (F16, F16, F16, F16), "bf16": (BF16, BF16, BF16, BF16), "q8_0": (Q8_0, Q8_0, Q8_0, Q8_0), "q4_0": (Q4_0, Q4_0, Q4_0, Q8_0), "q4_0_f16": (Q4_0, Q4_0, Q4_0, F16),
@@ -68,13 +73,23 @@ def recurrent_matrices(shape, mix):
             ("ssm_beta", kind, (values, hidden)), ("ssm_alpha", kind, (values, hidden)), ("ssm_out", kind, (hidden, values * width))]
 
 
+def is_global(arch, layer):
+    """Whether the heads of the layer have another width."""
+    return arch == "gemma4" and layer % 6 == 5
+
+
 def tensors_of(shape, mix, layers):
     """(name, type, dimensions with rows first), in the order of the file."""
-    arch, count, hidden, ffn, heads, kv_heads, width, vocab, experts, _, tied = SHAPES[shape]
+    arch, count, hidden, ffn, heads, kv_heads, local_width, vocab, experts, _, tied = SHAPES[shape]
     attention, mlp, better, embedding = MIXES[mix]
     layers = layers or count
     yield "token_embd.weight", embedding, (vocab, hidden)
+    if arch == "gemma4":
+        yield "per_layer_token_embd.weight", embedding, (vocab, layers * LAYER_WIDTH)
+        yield "per_layer_model_proj.weight", BF16, (layers * LAYER_WIDTH, hidden)
+        yield "per_layer_proj_norm.weight", F32, (LAYER_WIDTH,)
     for i in range(layers):
+        width = GLOBAL_WIDTH if is_global(arch, i) else local_width
         is_better = better and (i < layers // 8 or i >= 7 * layers // 8 or (i - layers // 8) % 3 == 2)
         group = (experts,) if experts else ()
         suffix = "_exps" if experts else ""
@@ -83,6 +98,10 @@ def tensors_of(shape, mix, layers):
                     ("ffn_down" + suffix, better if is_better else mlp, (*group, hidden, ffn))]
         if arch == "starcoder2":
             matrices = [m for m in matrices if m[0] != "ffn_gate"]
+        if arch == "gemma4":
+            matrices += [("inp_gate", attention, (LAYER_WIDTH, hidden)), ("proj", attention, (hidden, LAYER_WIDTH))]
+            if i >= count - SHARED_KV:
+                matrices = [m for m in matrices if m[0] not in ("attn_k", "attn_v")]
         if experts:
             matrices += [("ffn_gate_inp", F32, (experts, hidden))]
         if arch == "qwen35":  # queries with a gate for each
@@ -94,10 +113,14 @@ def tensors_of(shape, mix, layers):
             if arch in ("starcoder2", "gpt-oss") or (arch == "qwen2" and name in ("attn_q", "attn_k", "attn_v")):
                 yield f"blk.{i}.{name}.bias", F32, dims[:-1]
         vectors = [(name, hidden) for name in NORMS.get(arch, ("attn_norm", "ffn_norm"))]
+        if arch == "gemma4":
+            vectors += [("attn_q_norm", width)] + ([("attn_k_norm", width)] if i < count - SHARED_KV else [])
         if arch in ("qwen3", "qwen3moe", "gemma3") or (arch in TAPS and has_attention(arch, i)):
             vectors += [("attn_q_norm", width), ("attn_k_norm", width)]
         if arch == "gpt-oss":
             vectors += [("attn_sinks", heads)]
+        if arch == "gemma4":
+            vectors += [(LAYER_SCALE, 1)]
         for name, size in vectors:
             yield f"blk.{i}.{name}.weight", F32, (size,)
             if arch == "starcoder2":
@@ -121,10 +144,16 @@ def fields_of(shape, layers):
     yield from (("general.architecture", arch), ("general.name", "shape"), (a + "block_count", layers or count), (a + "context_length", 40960), (a + "embedding_length", hidden),
                 (a + "feed_forward_length", 3 * hidden if experts else ffn), (a + "attention.head_count", heads),
                 (a + "attention.head_count_kv", [kv_heads if has_attention(arch, i) else 0 for i in range(layers or count)] if arch == "lfm2" else kv_heads),
-                (a + "attention.key_length", width), (a + "attention.value_length", width), (a + "rope.freq_base", 1e6),
+                (a + "attention.key_length", GLOBAL_WIDTH if arch == "gemma4" else width), (a + "attention.value_length", GLOBAL_WIDTH if arch == "gemma4" else width),
+                (a + "rope.freq_base", 1e6),
                 (a + "attention.layer_norm%s_epsilon" % ("" if arch in ("starcoder2", "cohere2") else "_rms"), 1e-6))
     if arch == "llama":
         yield a + "rope.dimension_count", width
+    if arch == "gemma4":
+        yield from ((a + "attention.key_length_swa", width), (a + "attention.value_length_swa", width), (a + "rope.freq_base_swa", 1e4),
+                    (a + "rope.dimension_count", GLOBAL_WIDTH), (a + "rope.dimension_count_swa", width), (a + "final_logit_softcapping", 30.0),
+                    (a + "attention.sliding_window_pattern", [not is_global(arch, i) for i in range(layers or count)]),
+                    (a + "attention.shared_kv_layers", SHARED_KV), (a + "embedding_length_per_layer_input", LAYER_WIDTH))
     if arch == "lfm2":
         yield a + "shortconv.l_cache", TAPS[arch]
     if arch == "qwen35":
@@ -153,6 +182,8 @@ def value_bytes(value):
         return struct.pack("<I", 8) + string_bytes(value)
     if isinstance(value, float):
         return struct.pack("<If", 6, value)
+    if isinstance(value, list) and isinstance(value[0], bool):
+        return struct.pack("<IIQ", 9, 7, len(value)) + bytes(value)
     if isinstance(value, list):
         head = struct.pack("<IIQ", 9, 8 if isinstance(value[0], str) else 5, len(value))
         return head + (b"".join(map(string_bytes, value)) if isinstance(value[0], str) else np.array(value, "<i4").tobytes())
@@ -209,6 +240,10 @@ def main():
                 part = blocks[key][:left]
                 file.write(part.data)
                 left -= len(part)
+        for (name, _, _), before in zip(tensors, itertools.accumulate(sizes, initial=0)):
+            if LAYER_SCALE in name:
+                file.seek(len(head) + before)
+                file.write(struct.pack("<f", 0.5))
     print(f"{args.out}: {args.shape} {args.mix}, {len(tensors)} tensors, {at / 1e9:.2f} GB{', sparse' if args.sparse else ''}")
 
 

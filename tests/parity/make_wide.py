@@ -49,6 +49,8 @@ RESIZED = {
     "cohere2_moe": dict(num_experts=8, intermediate_size=32, prefix_dense_intermediate_size=96),
     "gemma4": dict(head_dim=256, global_head_dim=512),
     "gemma4-embeddings": dict(hidden_size_per_layer_input=32),
+    "gemma4-experts": dict(num_experts=8, moe_intermediate_size=32),
+    "gemma3n": dict(hidden_size_per_layer_input=32, laurel_rank=32),
     "phimoe": dict(num_local_experts=8, intermediate_size=32),
     "baichuan": dict(num_key_value_heads=4),
 }

@@ -499,15 +499,20 @@ class Attention:
         self.batch, self.placed = (self.d.torch.tensor(x, dtype=self.d.torch.int32, device="cuda") for x in (words, placed))
         self.tile, self.tiles, self.job = tile, (len(placed) - 4) // 8, attention_job(self.case, tile, arch)
 
+    def place(self):
+        """The second layer of a page, in lines of 64 bytes."""
+        lines = self.case[3] * 2 * PAGE * self.case[4] * 4 // 64
+        return [lines, 2 * lines, 0]
+
     def append(self):
         rows, tokens, heads, kv_heads, hd, _ = self.case
         self.d.launch(append_job(self.case, "sm_90"), (math.ceil((heads + 2 * kv_heads) * hd / 1024), rows * tokens, 1), 128,
-                      [self.q, self.k, self.v, self.cos, self.sin, self.batch, self.pool, self.turned], 0, [1, 2, 0, heads, kv_heads], b"append")
+                      [self.q, self.k, self.v, self.cos, self.sin, self.batch, self.pool, self.turned], 0, self.place() + [heads, kv_heads], b"append")
 
     def attend(self):
         share = self.case[2] // self.case[3]
         self.d.launch(self.job, (self.case[3], self.tiles, self.tile.split), self.tile.threads,
-                      [self.turned, self.pool, self.batch, self.placed, self.out], self.tile.shared, [1, 2, 0, share, (0xffffffff // share + 1) & 0xffffffff, 1 << 30, 0], b"attend")
+                      [self.turned, self.pool, self.batch, self.placed, self.out], self.tile.shared, self.place() + [share, (0xffffffff // share + 1) & 0xffffffff, 1 << 30, 0], b"attend")
 
     def reference(self, kind, pool):
         torch, (rows, tokens, heads, kv_heads, hd, before) = self.d.torch, self.case

@@ -22,9 +22,6 @@ static inline bool wide_name(const char *file, char out_name[64]) {
   return !only || !strcmp(only, out_name);
 }
 
-// Whether every product, attention and experts node has a GPU kernel. Layers of Gemma 4 have different heads.
-static inline bool wide_has_kernels(const char *name) { return strncmp(name, "gemma4", 6) != 0; }
-
 static inline uint16_t wide_bf16(double value) {
   const float rounded = (float)value;
   uint32_t bits;
