@@ -4,7 +4,7 @@
   make_gguf_shape.py OUT.gguf SHAPE q4_0|q4_0_f16|q4_k_m|mxfp4|q8_0|f16|bf16 [--layers N] [--sparse]
 
 SHAPE: smollm2, llama-1b, qwen2.5-7b, qwen3-0.6b, qwen3-8b, gemma3-4b, gemma4-e4b, starcoder2-7b, command-r7b, qwen3-30b-a3b, gpt-oss-20b, qwen3.5-0.8b, qwen3.5-9b,
-lfm2-350m or lfm2-1.2b.
+qwen3.6-35b-a3b, lfm2-350m or lfm2-1.2b.
 q4_0: embedding and head in Q8_0; q4_0_f16: in F16. q4_k_m: as llama.cpp mixes it, Q6_K for the embedding or head and for v and down of half of the layers, Q5_K for fused q, k and v,
 Q4_K for the rest.
 mxfp4: as in the published files of gpt-oss, experts in MXFP4 and other matrices in Q8_0. Norms, biases and routers are f32. Every token has text and there is a chat
@@ -40,17 +40,19 @@ SHAPES = {
     "gpt-oss-20b": ("gpt-oss", 24, 2880, 2880, 64, 8, 64, 201088, 32, 4, False),
     "qwen3.5-0.8b": ("qwen35", 24, 1024, 3584, 8, 2, 256, 248320, 0, 0, True),
     "qwen3.5-9b": ("qwen35", 32, 4096, 12288, 16, 4, 256, 248320, 0, 0, False),
+    "qwen3.6-35b-a3b": ("qwen35moe", 40, 2048, 512, 16, 2, 256, 248320, 256, 8, False),
     "lfm2-350m": ("lfm2", 16, 1024, 4608, 16, 8, 64, 65536, 0, 0, True),
     "lfm2-1.2b": ("lfm2", 16, 2048, 8192, 32, 8, 64, 65536, 0, 0, True),
 }
-DELTA = {"qwen3.5-0.8b": (16, 16, 128), "qwen3.5-9b": (16, 32, 128)}  # key heads, value heads, width of each
-TAPS = {"qwen35": 4, "lfm2": 3}  # of the convolution
+DELTA = {"qwen3.5-0.8b": (16, 16, 128), "qwen3.5-9b": (16, 32, 128), "qwen3.6-35b-a3b": (16, 32, 128)}  # key heads, value heads, width of each
+TAPS = {"qwen35": 4, "qwen35moe": 4, "lfm2": 3}  # of the convolution
+DELTA_ARCHS = ("qwen35", "qwen35moe")
 WINDOWS = {"gemma3": 1024, "gemma4": 512, "gpt-oss": 128, "cohere2": 4096}
 LAYER_WIDTH, SHARED_KV, GLOBAL_WIDTH = 256, 18, 512  # gemma4: of per-layer embeddings; last layers without keys; of a head in every sixth layer
 LAYER_SCALE = "layer_output_scale"  # a number that the module has as a constant: 0.5, also in a sparse file
 NORMS = {"gemma3": ("attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm"), "gemma4": ("attn_norm", "ffn_norm", "post_attention_norm", "post_ffw_norm", "post_norm"),
          "gpt-oss": ("attn_norm", "post_attention_norm"), "cohere2": ("attn_norm",),
-         "qwen35": ("attn_norm", "post_attention_norm")}
+         "qwen35": ("attn_norm", "post_attention_norm"), "qwen35moe": ("attn_norm", "post_attention_norm")}
 # attention, MLP, v and down of some layers, embedding and head
 MIXES = {"f16": (F16, F16, F16, F16), "bf16": (BF16, BF16, BF16, BF16), "q8_0": (Q8_0, Q8_0, Q8_0, Q8_0), "q4_0": (Q4_0, Q4_0, Q4_0, Q8_0), "q4_0_f16": (Q4_0, Q4_0, Q4_0, F16),
          "q4_k_m": (Q4_K, Q4_K, Q6_K, Q6_K), "mxfp4": (Q8_0, MXFP4, None, Q8_0)}
@@ -58,7 +60,7 @@ MIXES = {"f16": (F16, F16, F16, F16), "bf16": (BF16, BF16, BF16, BF16), "q8_0": 
 
 def has_attention(arch, layer):
     """False: the layer is recurrent."""
-    return arch not in TAPS or (layer % 4 == 3 if arch == "qwen35" else layer in (2, 5, 8, 10, 12, 14))
+    return arch not in TAPS or (layer % 4 == 3 if arch in DELTA_ARCHS else layer in (2, 5, 8, 10, 12, 14))
 
 
 def recurrent_matrices(shape, mix):
@@ -104,7 +106,9 @@ def tensors_of(shape, mix, layers):
                 matrices = [m for m in matrices if m[0] not in ("attn_k", "attn_v")]
         if experts:
             matrices += [("ffn_gate_inp", F32, (experts, hidden))]
-        if arch == "qwen35":  # queries with a gate for each
+        if arch == "qwen35moe":  # a shared expert with a gate
+            matrices += [("ffn_gate_shexp", mlp, (ffn, hidden)), ("ffn_up_shexp", mlp, (ffn, hidden)), ("ffn_down_shexp", better if is_better else mlp, (hidden, ffn))]
+        if arch in DELTA_ARCHS:  # queries with a gate for each
             matrices[0] = ("attn_q", attention, (2 * heads * width, hidden))
         if not has_attention(arch, i):
             matrices[:4] = recurrent_matrices(shape, mix)
@@ -125,7 +129,9 @@ def tensors_of(shape, mix, layers):
             yield f"blk.{i}.{name}.weight", F32, (size,)
             if arch == "starcoder2":
                 yield f"blk.{i}.{name}.bias", F32, (size,)
-        if arch == "qwen35" and not has_attention(arch, i):
+        if arch == "qwen35moe":
+            yield f"blk.{i}.ffn_gate_inp_shexp.weight", F32, (hidden,)
+        if arch in DELTA_ARCHS and not has_attention(arch, i):
             yield f"blk.{i}.ssm_a", F32, DELTA[shape][1:2]
             yield f"blk.{i}.ssm_dt.bias", F32, DELTA[shape][1:2]
             yield f"blk.{i}.ssm_norm.weight", F32, DELTA[shape][2:]
@@ -156,7 +162,7 @@ def fields_of(shape, layers):
                     (a + "attention.shared_kv_layers", SHARED_KV), (a + "embedding_length_per_layer_input", LAYER_WIDTH))
     if arch == "lfm2":
         yield a + "shortconv.l_cache", TAPS[arch]
-    if arch == "qwen35":
+    if arch in DELTA_ARCHS:
         keys, values, delta = DELTA[shape]
         yield from ((a + "ssm.conv_kernel", TAPS[arch]), (a + "ssm.state_size", delta), (a + "ssm.group_count", keys), (a + "ssm.time_step_rank", values),
                     (a + "ssm.inner_size", values * delta), (a + "full_attention_interval", 4), (a + "rope.dimension_count", width // 4),
@@ -165,6 +171,8 @@ def fields_of(shape, layers):
         yield a + "attention.sliding_window", WINDOWS[arch]
     if arch == "cohere2":
         yield a + "logit_scale", 0.25
+    if arch == "qwen35moe":
+        yield a + "expert_shared_feed_forward_length", ffn
     if experts:
         yield from ((a + "expert_count", experts), (a + "expert_used_count", used), (a + "expert_feed_forward_length", ffn))
     yield from (("tokenizer.ggml.model", "gpt2"), ("tokenizer.ggml.pre", "qwen2"), ("tokenizer.ggml.eos_token_id", 2), ("tokenizer.ggml.merges", [f"{alphabet[0]} {alphabet[1]}"]),
