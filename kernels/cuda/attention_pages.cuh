@@ -56,8 +56,10 @@ struct Pages {
     table = batch + batch[window ? MLX_STEP_AT_WINDOW_PAGES : MLX_STEP_AT_PAGES] + (valid ? slot * pages : 0);
     positions = valid ? pages * PAGE : 0;
     pool = batch[window ? MLX_STEP_WINDOW_POOL_PAGES : MLX_STEP_POOL_PAGES];
-    start =
-        (layer.at + (layer.before > 0 ? (u64)batch[MLX_STEP_WINDOW_POOL_PAGES] * layer.before : 0)) * LINE;
+    // The choice is between two 32-bit numbers: with a choice between a 64-bit product and zero, ptxas 13.0
+    // let the sum read the register before it was zero (append, heads of 64, an 8-bit pool, sm_90).
+    const int windows = layer.before > 0 ? batch[MLX_STEP_WINDOW_POOL_PAGES] : 0;
+    start = (layer.at + (u64)windows * layer.before) * LINE;
     page_bytes = (u64)layer.page * LINE;
   }
   // Offset of the keys of a position's page and head in the pool, in bytes; the values are BLOCK later. False

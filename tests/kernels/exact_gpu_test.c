@@ -1,5 +1,6 @@
 // The default mode on a GPU: 16-bit and quantized weights as stored, f32 activations. Logits equal those of
 // the generic path in f32, and do not depend on how a prompt was divided. Every KV format keeps that.
+// MLXCEL_SUBJECT=TEXT prepares and runs only bundles with TEXT in their names.
 #include "tests/support/chunks.h"
 #include "tests/support/distance.h"
 #include "tests/support/gpu.h"
@@ -51,11 +52,17 @@ static const subject_t subjects[] = {
 };
 #define SUBJECTS (sizeof subjects / sizeof *subjects)
 
+static bool is_wanted(const subject_t *s) {
+  const char *only = getenv("MLXCEL_SUBJECT");
+  return !only || strstr(s->name, only);
+}
+
 static void prepare(void) {
   char folder[] = "/tmp/mlxcel-exact-XXXXXX", name[64];
   CHECK(mkdtemp(folder));
   for (size_t i = 0; i < SUBJECTS; ++i) {
     const subject_t *s = &subjects[i];
+    if (!is_wanted(s)) continue;
     random_llama_dtype = s->dtype;
     snprintf(name, sizeof name, "%s", s->generic);
     const char *model = random_llama_write(s->shape, folder, name);
@@ -107,7 +114,7 @@ static double worst_distance(mlx_engine_t *ours, mlx_engine_t *generic) {
 TEST(weights_as_stored_give_the_logits_of_f32) {
   for (size_t i = 0; i < SUBJECTS; ++i) {
     const subject_t *s = &subjects[i];
-    if (!gpu_runs(s->name, s->sm)) continue;
+    if (!is_wanted(s) || !gpu_runs(s->name, s->sm)) continue;
     mlx_engine_t *ours = gpu_open(s->name), *generic = gpu_open(s->generic);
     CHECK_CONTAINS(mlx_engine_info(ours).kernels, "decode");
     CHECK_TEXT(mlx_engine_info(ours).activations, "f32");
@@ -121,7 +128,7 @@ TEST(weights_as_stored_give_the_logits_of_f32) {
 
 TEST(logits_do_not_depend_on_how_a_prompt_is_divided) {
   for (size_t i = 0; i < SUBJECTS; ++i) {
-    if (!gpu_runs(subjects[i].name, subjects[i].sm)) continue;
+    if (!is_wanted(&subjects[i]) || !gpu_runs(subjects[i].name, subjects[i].sm)) continue;
     mlx_engine_t *engine = gpu_open(subjects[i].name);
     // The product kernels differ in the last bits. If keys and values are rounded, such a bit can decide to
     // which of two neighbours.

@@ -439,7 +439,7 @@ def check_cut(d, m, k):
     wide[:m, :k] = x.double()
     blocks = wide.view(mp, chunks * 2, 32)
     least = wide.abs().amax(1, keepdim=True) * 2.0 ** -39           # the last bit of a subnormal part
-    good = bool(((total - wide).abs() <= wide.abs() * 2.0 ** -24 + least).all())
+    good = bool(((total - wide).abs() <= wide.abs() * 2.0 ** -23 + least).all())  # two parts of 11 bits: 23 bits with the sign of the second one
     good = good and bool(((sums - blocks.sum(2)).abs() <= blocks.abs().sum(2) * 1e-6 + least * 32).all())
     exact = float((total != wide).double().mean())
     if not good:

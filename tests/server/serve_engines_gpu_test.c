@@ -10,7 +10,9 @@ static void prepare(void) {
   CHECK(mkdtemp(folder));
   random_llama_dtype = "BF16";
   const char *model = random_llama_write(&shape, folder, "engines");
-  gpu_compile(model, &(mlx_compile_options_t){.target = "cuda:sm_90", .kernels = MLX_KERNELS_REQUIRED},
+  gpu_compile(model,
+              &(mlx_compile_options_t){
+                  .target = "cuda:sm_90", .weights = MLX_WEIGHTS_AUTO, .kernels = MLX_KERNELS_REQUIRED},
               "engines.mlxb");
   CHECK_OK(mlx_remove_tree(folder));
 }
