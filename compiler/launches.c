@@ -550,7 +550,11 @@ static void print_head(const mlx_launch_t *launch, mlx_text_t *out) {
                                       [MLX_LAUNCH_SCAN] = "scan",
                                       [MLX_LAUNCH_POOL] = "pool",
                                       [MLX_LAUNCH_HEAD_PRODUCT] = "head_product"};
-  static const char *const epilogues[] = {"", " add", " gated", " group", " partial"};
+  static const char *const epilogues[] = {[MLX_EPILOGUE_NONE] = "",
+                                          [MLX_EPILOGUE_ADD] = " add",
+                                          [MLX_EPILOGUE_GATED] = " gated",
+                                          [MLX_EPILOGUE_GROUP] = " group",
+                                          [MLX_EPILOGUE_PARTIAL] = " partial"};
   mlx_text_printf(out, "%s %s%s%s%s:", mlx_launch_kernel_name(launch), kinds[launch->kind],
                   epilogues[launch->epilogue], launch->parts ? " parts" : "",
                   launch->appended ? " appended" : "");

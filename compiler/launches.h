@@ -7,6 +7,7 @@
 #include "compiler/fusion.h"
 #include "compiler/plan.h"
 #include "compiler/products.h"
+#include "kernels/kernel_tables.h"
 
 // What a launch computes. lower.c has one function for each kind of a GPU, cpu_nodes.c for each of a CPU.
 typedef enum mlx_launch_kind {
@@ -36,14 +37,7 @@ typedef enum mlx_launch_kind {
   MLX_LAUNCH_KINDS
 } mlx_launch_kind_t;
 
-// What a product kernel does with its result: the macro EPILOGUE of linear.cu and packed.cu.
-typedef enum mlx_epilogue {
-  MLX_EPILOGUE_NONE = 0,
-  MLX_EPILOGUE_ADD = 1,      // adds a tensor
-  MLX_EPILOGUE_GATED = 2,    // multiplies by two weights and combines both products
-  MLX_EPILOGUE_GROUP = 3,    // multiplies by several weights and stores all products
-  MLX_EPILOGUE_PARTIAL = 4,  // stores partial sums of a product and an addend, which the next norm adds
-} mlx_epilogue_t;
+typedef int mlx_epilogue_t;  // MLX_EPILOGUE_... of kernels/kernel_tables.h
 
 // A list of node ids.
 typedef struct mlx_node_ids {

@@ -28,7 +28,6 @@ mlx_built_t mlx_cuda_linear(mlx_function_t *g, const char *name, const mlx_cuda_
 void mlx_cuda_group(mlx_function_t *g, const char *name, mlx_built_t x, const mlx_built_t *weights, int count,
                     mlx_built_t *out);
 // Tiles of the attention kernels, and where the token IDs are in |placed| (kernels/cuda/place.cu).
-#define MLX_TILE_WORDS 8
 typedef struct mlx_cuda_tiles {
   int64_t short_queries, share, short_tiles;
   int64_t long_queries, long_share, long_tiles;  // long_tiles 0: all segments are short

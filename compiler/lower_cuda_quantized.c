@@ -154,19 +154,19 @@ mlx_built_t mlx_cuda_layernorm_parts(mlx_function_t *g, const char *name, mlx_bu
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_layernorm_parts\nSPLIT_INPUT=1\n");
   MLX_DEFINE(&definitions, {"MIXTURE", 0}, {"GAIN", 1}, {"LAYERNORM", 1}, {"PARTIALS", 0});
-  const mlx_built_t parts = mlx_cuda_call(
-      g, name,
-      &(mlx_extern_t){.symbol = "mlx_layernorm_parts",
-                      .file = split_image(g, &definitions, rows16, true, eps),
-                      .grid = {mlx_ceil_div(m, 8) * 8, 1, 1},
-                      .threads = 256,
-                      .operands = {x, gain.id ? mlx_cuda_f32(g, "gain_f32", gain) : x,
-                                   bias.id ? mlx_cuda_f32(g, "bias_f32", bias) : x},
-                      .operand_count = 3,
-                      .updated_from = 3,
-                      .result = mlx_cuda_parts_type(m, k),
-                      .constants = {(int32_t)m, (int32_t)k, (gain.id ? 1 : 0) | (bias.id ? 2 : 0)},
-                      .constant_count = 3});
+  const mlx_built_t parts =
+      mlx_cuda_call(g, name,
+                    &(mlx_extern_t){.symbol = "mlx_layernorm_parts",
+                                    .file = split_image(g, &definitions, rows16, true, eps),
+                                    .grid = {mlx_ceil_div(m, 8) * 8, 1, 1},
+                                    .threads = 256,
+                                    .operands = {x, gain.id ? mlx_cuda_f32(g, "gain_f32", gain) : x,
+                                                 bias.id ? mlx_cuda_f32(g, "bias_f32", bias) : x},
+                                    .operand_count = 3,
+                                    .updated_from = 3,
+                                    .result = mlx_cuda_parts_type(m, k),
+                                    .constants = {(int32_t)m, (int32_t)k, MLX_HAS(gain.id, bias.id)},
+                                    .constant_count = 3});
   return mlx_cuda_as_parts(parts, m, k);
 }
 

@@ -5,7 +5,7 @@
 #include "tile_format.cuh"
 
 #ifdef PRODUCT
-constexpr bool FEW_REGISTERS = EPILOGUE == 2;  // two matrices at once
+constexpr bool FEW_REGISTERS = EPILOGUE == MLX_EPILOGUE_GATED;  // two matrices at once
 #else
 constexpr bool FEW_REGISTERS = false;
 #endif
