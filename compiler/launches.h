@@ -87,6 +87,12 @@ void mlx_launches_clear(mlx_launches_t *launches);
 bool mlx_launch_computes(const mlx_launch_t *launch, int node);
 const char *mlx_launch_kernel_name(const mlx_launch_t *launch);  // "packed"; "stablehlo"
 
+// The most memory that values of the function take at a time: the estimate of launch_memory.c, in bytes. It
+// has no memory that IREE takes inside an op of the generic path, and no scratch of a kernel of whole
+// networks.
+mlx_status_t mlx_launches_bytes(const mlx_launches_t *launches, const mlx_module_options_t *options,
+                                int64_t *out_bytes) MLX_MUST_USE;
+
 // Appends one line per launch: kernel, kind, epilogue and form of the result; outputs = nodes <- inputs.
 //   packed product add: layer0.after_attn = layer0.o, layer0.after_attn <- embedded, layer0.attended, ...
 void mlx_launches_print(const mlx_launches_t *launches, mlx_text_t *out);
