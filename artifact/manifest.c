@@ -80,6 +80,7 @@ static void put_variant(mlx_json_writer_t *json, const mlx_variant_t *variant) {
     put_names(json, "levels", (const char(*)[16])variant->levels, variant->level_count);
   mlx_json_put_int(json, "driver", variant->driver);
   mlx_json_put_int(json, "state_bytes", variant->state_bytes);
+  if (variant->step_bytes) mlx_json_put_int(json, "step_bytes", variant->step_bytes);
   if (variant->window) mlx_json_put_int(json, "window", variant->window);
   mlx_json_put_int(json, "kv_bytes", variant->kv_bytes);
   mlx_json_end(json);
@@ -420,6 +421,7 @@ static mlx_status_t read_variant(const mlx_json_t *json, yyjson_val *object, mlx
   MLX_TRY(read_levels(json, object, variant));
   MLX_TRY(read_bytes(json, object, "driver", &variant->driver));
   MLX_TRY(read_bytes(json, object, "state_bytes", &variant->state_bytes));
+  MLX_TRY(read_bytes(json, object, "step_bytes", &variant->step_bytes));
   MLX_TRY(read_bytes(json, object, "kv_bytes", &variant->kv_bytes));
   MLX_TRY(read_bytes(json, object, "window", &variant->window));
   MLX_TRY(read_bytes(json, object, "window_page_bytes", &variant->window_page_bytes));

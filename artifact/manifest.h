@@ -103,6 +103,8 @@ typedef struct mlx_variant {
   int64_t driver;       // CUDA version that the kernels need from the driver: 13000 is 13.0; 0 if the
                         // target's own minimum is enough
   int64_t state_bytes;  // device memory of the module's own variables (scratch); 0 if unknown
+  int64_t step_bytes;   // device memory of the values of the largest step, an estimate; 0 if unknown, or a
+                        // part of |state_bytes|
   int64_t kv_bytes;     // bytes of keys and values per position, all layers; 0 if unknown
   int64_t window;       // sliding window: positions that a token sees in the layers of window pages, in the
                         // layer that sees the most. Without window pages, in all layers. 0: a layer sees all

@@ -145,14 +145,16 @@ static void print_here(const mlx_summary_t *summary, const mlx_model_t *model, i
   const mlx_variant_t *v = &summary->here;
   const double bytes = (double)v->kv_bytes / (double)(model->kv_numbers ? model->kv_numbers : 1);
   const uint64_t kv = (uint64_t)(bytes * (double)kv_numbers(model, context));
+  const uint64_t step = (uint64_t)v->step_bytes;
   if (!summary->here_weights) return;
-  printf("on this machine, for %s: %s of weights as %s, and %s of KV cache\n", v->target,
-         mlx_bytes_show(summary->here_weights).text, v->dtype, mlx_bytes_show(kv).text);
+  printf("on this machine, for %s: %s of weights as %s, %s for the values of a step, and %s of KV cache\n",
+         v->target, mlx_bytes_show(summary->here_weights).text, v->dtype, mlx_bytes_show(step).text,
+         mlx_bytes_show(kv).text);
   if (summary->here_memory == UINT64_MAX) return;
   printf("%s: it has %s of memory\n",
-         summary->here_weights >= summary->here_memory        ? "the weights do not fit"
-         : kv >= summary->here_memory - summary->here_weights ? "a shorter context (-c) fits"
-                                                              : "that fits",
+         summary->here_weights >= summary->here_memory               ? "the weights do not fit"
+         : kv + step >= summary->here_memory - summary->here_weights ? "a shorter context (-c) fits"
+                                                                     : "that fits",
          mlx_bytes_show(summary->here_memory).text);
 }
 
@@ -177,6 +179,7 @@ static void put_memory(mlx_json_writer_t *json, totals_t all, const mlx_model_t 
   mlx_json_put_uint(json, "bytes", all.bytes);
   mlx_json_begin_object(json, "here", MLX_JSON_ONE_LINE);
   mlx_json_put_uint(json, "weights", summary->here_weights);
+  mlx_json_put_int(json, "step", summary->here.step_bytes);
   mlx_json_put_int(json, "kv_per_token", summary->here.kv_bytes);
   mlx_json_put_uint(json, "memory", summary->here_memory);
   mlx_json_end(json);
@@ -294,7 +297,7 @@ static void print_variant(const mlx_variant_t *v, bool with_target) {
   if (v->level_count) printf("levels        %s\n", mlx_variant_levels_text(v).text);
   printf("kernels       %s\n", mlx_variant_kernels_text(v).text);
   printf("memory        %s besides the weights, and KV cache: %s per token",
-         mlx_bytes_show((uint64_t)v->state_bytes).text,
+         mlx_bytes_show((uint64_t)v->state_bytes + (uint64_t)v->step_bytes).text,
          mlx_bytes_show((uint64_t)(v->page_bytes + v->window_page_bytes) / MLX_KV_PAGE).text);
   if (v->window_page_bytes)
     printf(", %s of it only in a window of %lld tokens",

@@ -90,9 +90,9 @@ mlx_status_t mlx_job_check_size(const mlx_compile_job_t *job) MLX_MUST_USE;
 
 // ---- compile_ops.c ----
 
-// Fills out->ops: the path of each kind of op of the current module, and what it costs.
+// Fills out->ops: the path of each kind of op of the current module, and what it costs; and out->step_bytes.
 mlx_status_t mlx_job_describe_ops(const mlx_compile_job_t *job, mlx_variant_t *out) MLX_MUST_USE;
-// Reports the same as notes.
+// Reports the ops as notes.
 mlx_status_t mlx_job_explain_ops(const mlx_compile_job_t *job) MLX_MUST_USE;
 
 // ---- compile_module.c ----

@@ -97,6 +97,7 @@ mlx_status_t mlx_job_describe_ops(const mlx_compile_job_t *job, mlx_variant_t *o
   mlx_status_t status =
       mlx_launches_make(job->model, job->graph, o, o->steps[o->step_count - 1], NULL, &d.prefill);
   if (!status) describe(&d);
+  if (!status) status = mlx_launches_bytes(&d.prefill, o, &out->step_bytes);
   mlx_launches_clear(&d.decode);
   mlx_launches_clear(&d.prefill);
   return status;

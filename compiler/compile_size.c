@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/meter.h"
 #include "compiler/compile_job.h"
+#include "compiler/launches.h"
 #include "compiler/weights.h"
 
 static mlx_status_t bytes_as(const mlx_compile_job_t *job, mlx_storage_t storage, uint64_t *out_bytes) {
@@ -18,6 +19,17 @@ static mlx_status_t bytes_as(const mlx_compile_job_t *job, mlx_storage_t storage
 
 mlx_status_t mlx_job_weight_bytes(const mlx_compile_job_t *job, uint64_t *out_bytes) {
   return bytes_as(job, mlx_module_storage(&job->module), out_bytes);
+}
+
+// The memory of the values of the largest step, an estimate from its launches.
+static mlx_status_t step_bytes(const mlx_compile_job_t *job, int64_t *out_bytes) {
+  const mlx_module_options_t *o = &job->module;
+  mlx_launches_t launches;
+  *out_bytes = 0;
+  MLX_TRY(mlx_launches_make(job->model, job->graph, o, o->steps[o->step_count - 1], NULL, &launches));
+  mlx_status_t status = mlx_launches_bytes(&launches, o, out_bytes);
+  mlx_launches_clear(&launches);
+  return status;
 }
 
 // Memory of the device that will run the module; 0: unknown, because it is another machine.
@@ -78,12 +90,18 @@ mlx_status_t mlx_job_check_size(const mlx_compile_job_t *job) {
   const uint64_t memory = device_memory(job);
   uint64_t weights;
   size_t position = 0;
+  int64_t step = 0;
   MLX_TRY(mlx_job_weight_bytes(job, &weights));
+  if (job->options->show_size) MLX_TRY(step_bytes(job, &step));
   if (!mlx_job_kv_bytes(job, 1, &position)) position = 0;
   if (job->options->show_size)
-    mlx_report_note(mlx_job_notes(job), "size for %s: %s of weights as %s, and %s of KV cache per token%s%s",
+    mlx_report_note(mlx_job_notes(job),
+                    "size for %s: %s of weights as %s, and %s of KV cache per token%s%s; values of a step of "
+                    "%lld tokens: %s",
                     job->target.name, mlx_bytes_show(weights).text, dtype, mlx_bytes_show(position).text,
-                    windowed_text(job, position).text, state_text(job).text);
+                    windowed_text(job, position).text, state_text(job).text,
+                    (long long)job->module.steps[job->module.step_count - 1].tokens,
+                    mlx_bytes_show((uint64_t)step).text);
   if (!memory || weights < memory) return NULL;
   const char *hint;
   MLX_TRY(find_way_out(job, weights, &hint));

@@ -1,5 +1,5 @@
 // CUDA launch shapes: tile sizes, split factors and shared memory of kernels/cuda/packed.cu and
-// attention_f32.cu. Includes only base/numbers.h of mlxcel, so that tests/parity/packed_probe.py can load it
+// attention_f32.cu. Includes only plain headers of mlxcel, so that tests/parity/packed_probe.py can load it
 // as a shared library.
 #ifndef MLXCEL_COMPILER_CUDA_LAUNCH_H_
 #define MLXCEL_COMPILER_CUDA_LAUNCH_H_
@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/numbers.h"
+#include "kernels/kernel_tables.h"
 
 // A product of up to this many tokens is bound by memory bandwidth: a matrix-vector kernel computes it.
 #define MLX_GEMV_TOKENS 8
@@ -67,10 +68,6 @@ int64_t mlx_token_shared_bytes(int64_t columns, bool tiles);
 static inline bool mlx_cuda_has_scores(int64_t rows, int64_t columns) {
   return rows <= 1024 && columns % 4 == 0;
 }
-
-// Limits of kernels/cuda/experts.cu.
-#define MLX_EXPERTS_MOST 1024
-#define MLX_EXPERTS_MOST_USED 32
 
 // Sizes of the pairs of tokens and experts, sorted by expert (experts.cu, GROUP).
 typedef struct mlx_experts_groups {

@@ -8,8 +8,6 @@
 #include "compiler/weights.h"
 #include "kernels/step.h"
 
-#define DECODE_THREADS 288
-
 static const char *const weight_names[] = {
 #define WEIGHT_NAME(name, field, in_layers) [MLX_DECODE_##name] = #field,
     MLX_DECODE_WEIGHT_TABLE(WEIGHT_NAME)
@@ -274,7 +272,7 @@ static void launch_decode(mlx_function_t *g, const mlx_decode_plan_t *plan) {
   mlx_extern_t kernel = {.symbol = "mlx_decode",
                          .file = decode_image(g, plan),
                          .grid = {plan->blocks, 1, 1},
-                         .threads = DECODE_THREADS,
+                         .threads = MLX_DECODE_THREADS,
                          .shared_bytes = plan->shared_bytes,
                          .operands = {mlx_builder_load(b, MLX_WHOLE_ARCHIVE), g->batch},
                          .operand_count = 2 + UPDATES,

@@ -153,7 +153,6 @@ void mlx_function_begin(mlx_function_t *g, const char *name, const char *comment
   mlx_builder_begin(b, name, comment);
   g->size = size;
   g->rope_count = 0;
-  g->split_input = MLX_NO_VALUE;
   const int64_t words = MLX_STEP_PAGES_AT(n, w);
   g->batch = mlx_builder_argument(b, MLX_ARG_BATCH, MLX_TYPE(MLX_I32, size_of(g, words + pages, words)));
   mlx_builder_in_place(b, MLX_ARG_HISTORY, MLX_TYPE(MLX_I32, size_of(g, pages * MLX_KV_PAGE, 1)));

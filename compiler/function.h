@@ -75,9 +75,7 @@ typedef struct mlx_function {
   mlx_built_t placed[MLX_HEAD_KINDS];
   mlx_rope_table_t ropes[MLX_MAX_ROPES];
   size_t rope_count;
-  // The last input that was split into bf16 parts for a quantized product, and its parts.
-  mlx_built_t split_input, split_parts;
-  bool split_for_rows16;              // in the column order of 16-bit weights
+  mlx_built_t split_parts;            // of the last MLX_LAUNCH_SPLIT
   bool hides_routes;                  // experts of some layer are chosen on the generic path
   const struct mlx_decode_plan *few;  // the function uses the kernel for few tokens; NULL: it does not
 } mlx_function_t;

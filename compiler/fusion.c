@@ -4,7 +4,6 @@
 
 #include "base/memory.h"
 #include "compiler/cuda_launch.h"
-#include "compiler/lower_cuda_recurrent.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // Path of each node

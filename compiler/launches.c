@@ -14,6 +14,9 @@ typedef struct lister {
   size_t capacity;
   mlx_products_t products;  // owned; CPU
   bool *computed;           // owned; node id - 1: by the launch that is being added
+  int split;                // the node that the last SPLIT stored; 0: none
+  bool split_rows16;        // in the column order of 16-bit weights
+  int partial;              // the sum whose partial sums no launch has added yet; 0: none
   size_t id_count, id_capacity;
 } lister_t;
 
@@ -27,11 +30,30 @@ static mlx_stored_t stored_weight(const lister_t *l, const mlx_node_t *node, int
                            mlx_module_storage(l->fusion.options));
 }
 
+// The first node that uses node |id|.
+static const mlx_node_t *first_user(const lister_t *l, int id) {
+  for (int user = id + 1; user <= (int)l->fusion.graph->count; ++user) {
+    const mlx_node_t *node = node_at(l, user);
+    for (int i = 0; i < MLX_NODE_OPERANDS; ++i)
+      if (node->operands[i] == id) return node;
+  }
+  return NULL;
+}
+
 // ----------------------------------------------------------------------------------------------------------
 // Nodes of a launch
 
 static bool is_folded_norm(const lister_t *l, int id) {
   return id && node_at(l, id)->kind == MLX_NODE_RMSNORM && state(l, id)->token;
+}
+
+static bool is_hopper(const lister_t *l) { return l->fusion.options->kernels->gpu->kernel_sm == 90; }
+
+// Whether |id| is a norm that is computed where its products are: by the kernel for 9 to 16 tokens, or by the
+// split before the others.
+static bool is_late_norm(const lister_t *l, int id) {
+  return node_at(l, id)->kind == MLX_NODE_RMSNORM && state(l, id)->parts && is_hopper(l) &&
+         l->fusion.tokens <= MLX_FEW_TOKENS && !stored_weight(l, first_user(l, id), 1).tiles.bits;
 }
 
 // Marks node |id| and the nodes before it that its launch computes too.
@@ -60,25 +82,46 @@ static bool takes_part(const lister_t *l, int id) {
   return l->computed[id - 1] && !mlx_node_is_input(node_at(l, id)->kind);
 }
 
+// The first marked node of that kind; 0: none.
+static int marked(const lister_t *l, mlx_node_kind_t kind) {
+  for (int id = 1; id <= (int)l->fusion.graph->count; ++id)
+    if (l->computed[id - 1] && node_at(l, id)->kind == kind) return id;
+  return 0;
+}
+
 static mlx_status_t add_id(lister_t *l, int id) {
   MLX_TRY(mlx_reserve(l->id_count + 1, sizeof *l->out->ids, &l->id_capacity, &l->out->ids));
   l->out->ids[l->id_count++] = id;
   return NULL;
 }
 
+// Says that |launch|, the next one, computes node |id|.
+static mlx_status_t add_computed(lister_t *l, int id, mlx_launch_t *launch) {
+  MLX_TRY(add_id(l, id));
+  ++launch->nodes.count;
+  if (l->out->first_of[id - 1] < 0) l->out->first_of[id - 1] = (int)l->out->count;
+  return NULL;
+}
+
+static mlx_status_t append(lister_t *l, mlx_launch_t launch) {
+  MLX_TRY(mlx_reserve(l->out->count + 1, sizeof *l->out->list, &l->capacity, &l->out->list));
+  l->out->list[l->out->count++] = launch;
+  return NULL;
+}
+
 // Adds |launch|, which computes the marked nodes. The lists get their addresses at the end.
 static mlx_status_t add(lister_t *l, mlx_launch_t launch) {
   const int count = (int)l->fusion.graph->count;
-  for (int id = 1; id <= count; ++id) {
-    if (!takes_part(l, id)) continue;
-    MLX_TRY(add_id(l, id));
-    ++launch.nodes.count;
-    if (l->out->first_of[id - 1] < 0) l->out->first_of[id - 1] = (int)l->out->count;
-  }
-  MLX_TRY(mlx_reserve(l->out->count + 1, sizeof *l->out->list, &l->capacity, &l->out->list));
-  l->out->list[l->out->count++] = launch;
+  for (int id = 1; id <= count; ++id)
+    if (takes_part(l, id)) MLX_TRY(add_computed(l, id, &launch));
   memset(l->computed, 0, (size_t)count * sizeof *l->computed);
-  return NULL;
+  return append(l, launch);
+}
+
+// Adds a launch before the one whose nodes are marked. It computes |norm|; 0: no node.
+static mlx_status_t add_before(lister_t *l, mlx_launch_t launch, int norm) {
+  if (norm) MLX_TRY(add_computed(l, norm, &launch));
+  return append(l, launch);
 }
 
 // ----------------------------------------------------------------------------------------------------------
@@ -100,16 +143,6 @@ static void describe_product(const lister_t *l, const mlx_node_t *product, mlx_l
     out->kernel = MLX_KERNEL_LINEAR;
   else
     out->kernel = MLX_KERNEL_PACKED;
-}
-
-// The first node that uses node |id|.
-static const mlx_node_t *first_user(const lister_t *l, int id) {
-  for (int user = id + 1; user <= (int)l->fusion.graph->count; ++user) {
-    const mlx_node_t *node = node_at(l, user);
-    for (int i = 0; i < MLX_NODE_OPERANDS; ++i)
-      if (node->operands[i] == id) return node;
-  }
-  return NULL;
 }
 
 // Whether |add| is the residual with the partial sums of |product|, which a norm adds: it must be the first
@@ -279,6 +312,59 @@ static mlx_status_t add_few_at(lister_t *l, int id) {
 }
 
 // ----------------------------------------------------------------------------------------------------------
+// Parts of x
+
+// Whether the kernel for 9 to 16 tokens computes |product| (FEW of packed.cu). It reads x as f32.
+static bool uses_few(const lister_t *l, const mlx_launch_t *launch, const mlx_node_t *product) {
+  const mlx_node_t *weight = mlx_graph_operand(l->fusion.graph, product, 1);
+  const int x = product->operands[0];
+  const bool pair = launch->epilogue == MLX_EPILOGUE_GATED;
+  if (!is_hopper(l) || (!pair && launch->epilogue != MLX_EPILOGUE_ADD) ||
+      stored_weight(l, product, 1).tiles.bits || (state(l, x)->parts && !is_late_norm(l, x)))
+    return false;
+  const int64_t blocks = l->fusion.options->kernels->gpu->blocks;
+  return mlx_few_tile(l->fusion.tokens, weight->dims[0], weight->dims[1], pair, blocks).groups != 0;
+}
+
+// Adds |launch|, which computes the marked nodes, among them |product|. If it reads x as parts, and neither
+// the kernel of x nor the last split stored them, a split comes first.
+static mlx_status_t add_with_split(lister_t *l, mlx_launch_t launch, const mlx_node_t *product) {
+  const int x = product->operands[0];
+  const int64_t rows = product->dims[0] == MLX_DIM_TOKENS ? l->fusion.tokens : l->fusion.wanted;
+  const bool late = is_late_norm(l, x), rows16 = !stored_weight(l, product, 1).tiles.bits,
+             reads = launch.kernel == MLX_KERNEL_PACKED && launch.kind != MLX_LAUNCH_TOKEN_PRODUCTS &&
+                     !mlx_cuda_uses_gemv(rows);
+  launch.few = reads && uses_few(l, &launch, product);
+  if (launch.epilogue == MLX_EPILOGUE_PARTIAL) l->partial = launch.node;
+  if (launch.few && late) l->computed[x - 1] = true;
+  if (!reads || launch.few || (state(l, x)->parts && !late)) return add(l, launch);
+  launch.split = x;
+  if (l->split != x || l->split_rows16 != rows16) {
+    const mlx_launch_t split = {.kind = MLX_LAUNCH_SPLIT,
+                                .kernel = MLX_KERNEL_PACKED,
+                                .node = launch.node,
+                                .parts = true,
+                                .rows16 = rows16,
+                                .split = x};
+    MLX_TRY(add_before(l, split, late ? x : 0));
+    l->split = x;
+    l->split_rows16 = rows16;
+  }
+  return add(l, launch);
+}
+
+// The launch before |launch| that completes the operand of its norm. A kernel that stores parts does it
+// itself.
+static mlx_status_t complete_operand(lister_t *l, int norm, const mlx_launch_t *launch) {
+  if (!l->partial || node_at(l, norm)->operands[0] != l->partial) return NULL;
+  l->partial = 0;
+  if (launch->parts) return NULL;
+  const mlx_launch_t complete = {
+      .kind = MLX_LAUNCH_COMPLETE, .kernel = MLX_KERNEL_PACKED, .node = launch->node};
+  return add_before(l, complete, norm);
+}
+
+// ----------------------------------------------------------------------------------------------------------
 // All launches
 
 // The launch of product |id| and of those that share it.
@@ -294,7 +380,7 @@ static mlx_status_t add_product(lister_t *l, int id) {
   if (products > 1) launch.epilogue = MLX_EPILOGUE_GROUP;
   if (state(l, id)->token) launch.kernel = MLX_KERNEL_PACKED;
   if (state(l, id)->token) launch.kind = MLX_LAUNCH_TOKEN_PRODUCTS;
-  return add(l, launch);
+  return add_with_split(l, launch, node_at(l, id));
 }
 
 static mlx_status_t add_node(lister_t *l, int id) {
@@ -304,7 +390,7 @@ static mlx_status_t add_node(lister_t *l, int id) {
       .kind = MLX_LAUNCH_STABLEHLO, .kernel = MLX_KERNEL_KINDS, .node = id, .unsupported = node->unsupported};
   if (mlx_node_is_input(node_at(l, id)->kind) || node->leader) return NULL;
   if (is_of_few(l, id)) return add_few_at(l, id);
-  if (is_folded_norm(l, id) || node->fused) return NULL;
+  if (is_folded_norm(l, id) || is_late_norm(l, id) || node->fused) return NULL;
   if (node->kernel && node_at(l, id)->kind == MLX_NODE_LINEAR) return add_product(l, id);
   mark(l, id);
   if (node_at(l, id)->kind == MLX_NODE_WANTED && kernels && kernels->gpu) {
@@ -317,6 +403,9 @@ static mlx_status_t add_node(lister_t *l, int id) {
     launch.appended = true;
     for (int i = 0; i < 2; ++i) l->computed[node_at(l, id)->operands[i] - 1] = false;
   }
+  const int product = marked(l, MLX_NODE_LINEAR), norm = marked(l, MLX_NODE_RMSNORM);
+  if (launch.kind == MLX_LAUNCH_PRODUCT) return add_with_split(l, launch, node_at(l, product));
+  if (norm) MLX_TRY(complete_operand(l, norm, &launch));
   return add(l, launch);
 }
 
@@ -420,6 +509,7 @@ static mlx_status_t add_inputs(lister_t *l, bool *out_read) {
         if (node->operands[n]) l->computed[node->operands[n] - 1] = true;
     }
     for (int k = 0; k < launch->nodes.count; ++k) l->computed[l->out->ids[at++] - 1] = false;
+    if (launch->kind == MLX_LAUNCH_SPLIT && !launch->nodes.count) l->computed[launch->split - 1] = true;
     for (int id = 1; id <= count; ++id) {
       if (!l->computed[id - 1]) continue;
       MLX_TRY(add_id(l, id));
@@ -540,6 +630,8 @@ static void print_head(const mlx_launch_t *launch, mlx_text_t *out) {
                                       [MLX_LAUNCH_PRODUCTS] = "products",
                                       [MLX_LAUNCH_TOKEN_PRODUCTS] = "token_products",
                                       [MLX_LAUNCH_EXPERTS] = "experts",
+                                      [MLX_LAUNCH_SPLIT] = "split",
+                                      [MLX_LAUNCH_COMPLETE] = "complete",
                                       [MLX_LAUNCH_ATTENTION] = "attention",
                                       [MLX_LAUNCH_WANTED] = "wanted",
                                       [MLX_LAUNCH_ROPE] = "rope",
@@ -554,9 +646,13 @@ static void print_head(const mlx_launch_t *launch, mlx_text_t *out) {
                                       [MLX_LAUNCH_SCAN] = "scan",
                                       [MLX_LAUNCH_POOL] = "pool",
                                       [MLX_LAUNCH_HEAD_PRODUCT] = "head_product"};
-  static const char *const epilogues[] = {"", " add", " gated", " group", " partial"};
-  mlx_text_printf(out, "%s %s%s%s%s:", mlx_launch_kernel_name(launch), kinds[launch->kind],
-                  epilogues[launch->epilogue], launch->parts ? " parts" : "",
+  static const char *const epilogues[] = {[MLX_EPILOGUE_NONE] = "",
+                                          [MLX_EPILOGUE_ADD] = " add",
+                                          [MLX_EPILOGUE_GATED] = " gated",
+                                          [MLX_EPILOGUE_GROUP] = " group",
+                                          [MLX_EPILOGUE_PARTIAL] = " partial"};
+  mlx_text_printf(out, "%s %s%s%s%s%s:", mlx_launch_kernel_name(launch), kinds[launch->kind],
+                  epilogues[launch->epilogue], launch->few ? " few" : "", launch->parts ? " parts" : "",
                   launch->appended ? " appended" : "");
 }
 
@@ -579,7 +675,7 @@ static mlx_status_t summarize(const mlx_launches_t *launches, size_t nth, mlx_te
   if (launch->kind == MLX_LAUNCH_NETWORK)
     mlx_text_puts(out, " all ops");
   else
-    print_ids(launches->graph, launch->nodes, " ", true, out);
+    print_ids(launches->graph, launch->nodes.count ? launch->nodes : launch->inputs, " ", true, out);
   return mlx_text_finish(out);
 }
 

@@ -7,6 +7,7 @@
 #include "compiler/fusion.h"
 #include "compiler/plan.h"
 #include "compiler/products.h"
+#include "kernels/kernel_tables.h"
 
 // What a launch computes. lower.c has one function for each kind of a GPU, cpu_nodes.c for each of a CPU.
 typedef enum mlx_launch_kind {
@@ -19,6 +20,8 @@ typedef enum mlx_launch_kind {
   MLX_LAUNCH_PRODUCTS,        // several products of the same x
   MLX_LAUNCH_TOKEN_PRODUCTS,  // the same of one token, with norm and biases
   MLX_LAUNCH_EXPERTS,         // a mixture of experts
+  MLX_LAUNCH_SPLIT,           // x, or its norm, as bf16 parts for the products that follow
+  MLX_LAUNCH_COMPLETE,        // adds the partial sums of a product to x, where the norm after it does not
   MLX_LAUNCH_ATTENTION,       // attention, with the biases, norms and RoPE of q and k
   MLX_LAUNCH_HEAD_COLUMNS,    // columns of each head
   MLX_LAUNCH_CONVOLVE,        // a causal convolution
@@ -36,14 +39,7 @@ typedef enum mlx_launch_kind {
   MLX_LAUNCH_KINDS
 } mlx_launch_kind_t;
 
-// What a product kernel does with its result: the macro EPILOGUE of linear.cu and packed.cu.
-typedef enum mlx_epilogue {
-  MLX_EPILOGUE_NONE = 0,
-  MLX_EPILOGUE_ADD = 1,      // adds a tensor
-  MLX_EPILOGUE_GATED = 2,    // multiplies by two weights and combines both products
-  MLX_EPILOGUE_GROUP = 3,    // multiplies by several weights and stores all products
-  MLX_EPILOGUE_PARTIAL = 4,  // stores partial sums of a product and an addend, which the next norm adds
-} mlx_epilogue_t;
+typedef int mlx_epilogue_t;  // MLX_EPILOGUE_... of kernels/kernel_tables.h
 
 // A list of node ids.
 typedef struct mlx_node_ids {
@@ -59,11 +55,13 @@ typedef struct mlx_launch {
   mlx_node_ids_t inputs;     // that it reads, weights included
   mlx_node_ids_t outputs;    // of |nodes|: those that other launches read. The others have no value
   mlx_epilogue_t epilogue;
-  bool parts;               // the result is stored as bf16 parts and has no f32 form
-  bool rows16;              // NORM with |parts|: in the column order of 16-bit weights
-  bool appended;            // few tokens: FEW_QKV applies RoPE and stores k and v, ATTENTION only reads them
-  int64_t layer;            // FEW_QKV
-  const char *unsupported;  // STABLEHLO: static text, the feature that has no kernel; NULL: a cheap op
+  bool parts;     // the result is stored as bf16 parts and has no f32 form
+  bool rows16;    // NORM with |parts|, SPLIT: in the column order of 16-bit weights
+  int split;      // SPLIT: node of x, or of its norm. PRODUCT, PRODUCTS: the last SPLIT stored this x
+  bool few;       // PRODUCT: the kernel of 9 to 16 tokens, which splits and normalizes x by itself
+  bool appended;  // few tokens: FEW_QKV applies RoPE and stores k and v, ATTENTION only reads them
+  int64_t layer;  // FEW_QKV
+  const char *unsupported;       // STABLEHLO: static text, the feature that has no kernel; NULL: a cheap op
   const mlx_product_t *product;  // CPU: PRODUCT with its epilogue
 } mlx_launch_t;
 
@@ -88,6 +86,12 @@ void mlx_launches_clear(mlx_launches_t *launches);
 
 bool mlx_launch_computes(const mlx_launch_t *launch, int node);
 const char *mlx_launch_kernel_name(const mlx_launch_t *launch);  // "packed"; "stablehlo"
+
+// The most memory that values of the function take at a time: the estimate of launch_memory.c, in bytes. It
+// has no memory that IREE takes inside an op of the generic path, and no scratch of a kernel of whole
+// networks.
+mlx_status_t mlx_launches_bytes(const mlx_launches_t *launches, const mlx_module_options_t *options,
+                                int64_t *out_bytes) MLX_MUST_USE;
 
 // Appends one line per launch: kernel, kind, epilogue and form of the result; outputs = nodes <- inputs.
 //   packed product add: layer0.after_attn = layer0.o, layer0.after_attn <- embedded, layer0.attended, ...

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "compiler/cuda_image.h"
 #include "compiler/cuda_launch.h"
 #include "compiler/launches.h"
 #include "compiler/lower_cuda.h"
@@ -111,11 +112,36 @@ static mlx_built_t lower_token_products(mlx_function_t *f, const mlx_launch_t *l
   return results[0];
 }
 
+// |norm| of its operand, not yet computed.
+static mlx_built_t late_norm(mlx_function_t *f, const mlx_node_t *norm) {
+  mlx_built_t x = as_f32(f, norm->operands[0]);
+  x.norm_gain = mlx_cuda_f32(f, "gain_f32", weight(f, norm, 1)).id;
+  x.norm_eps = norm->eps;
+  return x;
+}
+
+// The operand |id| of a product with an epilogue, or of many tokens.
+static mlx_built_t read_product_operand(mlx_function_t *f, const mlx_launch_t *l, int id) {
+  if (l->split) return f->split_parts;
+  return mlx_launch_computes(l, id) ? late_norm(f, node_at(f, id)) : emitted(f, id);
+}
+
+// The launch after a split is the first that reads it. Its weights are loaded first.
+static void lower_split(mlx_function_t *f, const mlx_launch_t *l) {
+  const mlx_launch_t *user = l + 1;
+  for (int i = 0; i < user->nodes.count; ++i)
+    if (node_at(f, user->nodes.ids[i])->kind == MLX_NODE_LINEAR)
+      load_weights(f, node_at(f, user->nodes.ids[i]));
+  const mlx_built_t x =
+      mlx_launch_computes(l, l->split) ? late_norm(f, node_at(f, l->split)) : emitted(f, l->split);
+  f->split_parts = mlx_cuda_split(f, x, l->rows16);
+}
+
 // The product that is the logits is written where the caller wants them.
 static mlx_built_t lower_plain_product(mlx_function_t *f, const mlx_launch_t *l, const mlx_node_t *node) {
   const bool is_head = mlx_launch_computes(l, (int)f->graph->count);
   const mlx_built_t into = is_head ? mlx_builder_load(f->b, MLX_ARG_LOGITS) : MLX_NO_VALUE,
-                    x = emitted(f, node->operands[0]), matrix = weight(f, node, 1);
+                    x = read_product_operand(f, l, node->operands[0]), matrix = weight(f, node, 1);
   const bool scores = l->kernel == MLX_KERNEL_EXPERTS, wide = mlx_cuda_uses_gemv(x.dims[0]) || scores;
   const mlx_cuda_product_t p = {.x = wide ? as_f32(f, node->operands[0]) : x, .weight = matrix, .into = into};
   const mlx_built_t product =
@@ -127,7 +153,8 @@ static mlx_built_t lower_plain_product(mlx_function_t *f, const mlx_launch_t *l,
 static mlx_built_t lower_product(mlx_function_t *f, const mlx_launch_t *l) {
   const mlx_node_t *node = node_at(f, l->node), *linear = find_node(f, l, MLX_NODE_LINEAR);
   if (l->epilogue == MLX_EPILOGUE_NONE) return lower_plain_product(f, l, node);
-  mlx_cuda_product_t p = {.weight = weight(f, linear, 1), .epilogue = l->epilogue, .into_parts = l->parts};
+  mlx_cuda_product_t p = {
+      .weight = weight(f, linear, 1), .epilogue = l->epilogue, .into_parts = l->parts, .few = l->few};
   if (l->epilogue == MLX_EPILOGUE_GATED) {
     linear = mlx_graph_operand(f->graph, node, 0);
     p.act = node->act;
@@ -136,7 +163,7 @@ static mlx_built_t lower_product(mlx_function_t *f, const mlx_launch_t *l) {
   } else {
     p.other = addend_of(f, l);
   }
-  p.x = emitted(f, linear->operands[0]);
+  p.x = read_product_operand(f, l, linear->operands[0]);
   return l->epilogue == MLX_EPILOGUE_PARTIAL ? mlx_cuda_partial_linear(f, node->name, &p)
                                              : mlx_cuda_linear(f, node->name, &p);
 }
@@ -151,7 +178,7 @@ static void lower_products(mlx_function_t *f, const mlx_launch_t *l) {
     load_weights(f, member);
     weights[i] = weight(f, member, 1);
   }
-  mlx_cuda_group(f, first->name, emitted(f, first->operands[0]), weights, count, products);
+  mlx_cuda_group(f, first->name, read_product_operand(f, l, first->operands[0]), weights, count, products);
   for (int i = 0; i < count; ++i) f->values[members[i]] = products[i];
 }
 
@@ -302,14 +329,9 @@ static mlx_built_t norm_parts(mlx_function_t *f, const char *name, const mlx_nod
   if (node->kind == MLX_NODE_LAYERNORM)
     return mlx_cuda_layernorm_parts(f, name, as_f32(f, node->operands[0]), gain, weight(f, node, 2),
                                     node->eps, rows16);
-  const mlx_built_t wide = gain.dtype == MLX_F32 ? gain : mlx_build_convert(f->b, "gain_f32", gain, MLX_F32);
+  const mlx_built_t wide = mlx_cuda_f32(f, "gain_f32", gain);
   const mlx_built_t from = x->partials ? *x : as_f32(f, node->operands[0]);
   return mlx_cuda_norm_parts(f, name, from, wide, node->eps, rows16, x);
-}
-
-// Completes the operand of a norm whose kernel does not. The kernel that stores parts does it.
-static void complete_operand(mlx_function_t *f, const mlx_node_t *norm) {
-  if (emitted(f, norm->operands[0]).partials) norm_parts(f, "completed", norm, true);
 }
 
 static mlx_built_t lower_layernorm(mlx_function_t *f, const mlx_node_t *node) {
@@ -325,9 +347,7 @@ static mlx_built_t lower_norm(mlx_function_t *f, const mlx_launch_t *l) {
   if (node->kind == MLX_NODE_LAYERNORM || node->kind == MLX_NODE_HEAD_LAYERNORM)
     return lower_layernorm(f, node);
   if (!norm) norm = node;  // of heads
-  const mlx_built_t addend = addend_of(f, l);
-  complete_operand(f, norm);
-  const mlx_built_t x = as_f32(f, norm->operands[0]), gain = weight(f, norm, 1);
+  const mlx_built_t addend = addend_of(f, l), x = as_f32(f, norm->operands[0]), gain = weight(f, norm, 1);
   if (node->kind == MLX_NODE_PERMUTE)
     return mlx_cuda_ordered_rmsnorm(f, node->name, x, gain, norm->eps, weight(f, node, 1));
   const int64_t width = norm->kind == MLX_NODE_RMSNORM ? norm->dims[1] : norm->head_dim;
@@ -517,7 +537,6 @@ static mlx_built_t lower_generic(mlx_function_t *f, const mlx_node_t *node) {
       return select_wanted(f, x);
     }
     case MLX_NODE_LOGITS: store_logits(f, node); return MLX_NO_VALUE;
-    case MLX_NODE_RMSNORM: complete_operand(f, node); return lower_simple(f, node, as_f32(f, operands[0]));
     default: return lower_simple(f, node, as_f32(f, operands[0]));
   }
 }
@@ -554,6 +573,8 @@ static void lower_launch(mlx_function_t *f, const mlx_launch_t *l) {
     case MLX_LAUNCH_PRODUCTS: lower_products(f, l); break;
     case MLX_LAUNCH_TOKEN_PRODUCTS: *value = lower_token_products(f, l); break;
     case MLX_LAUNCH_EXPERTS: *value = lower_experts(f, l); break;
+    case MLX_LAUNCH_SPLIT: lower_split(f, l); break;
+    case MLX_LAUNCH_COMPLETE: norm_parts(f, "completed", find_node(f, l, MLX_NODE_RMSNORM), true); break;
     case MLX_LAUNCH_ATTENTION: *value = lower_attention(f, l); break;
     case MLX_LAUNCH_HEAD_COLUMNS: *value = lower_head_columns(f, l); break;
     case MLX_LAUNCH_HEAD_PRODUCT: *value = lower_head_product(f, l); break;

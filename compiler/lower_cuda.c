@@ -192,7 +192,7 @@ mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g, const mlx_att
   if (n >= MLX_LONG_STEP) t.long_tiles = mlx_attend_tiles(n, t.long_from, t.long_share, t.long_queries);
   const int64_t whole = n * t.long_share / t.long_queries + segments;  // each segment has one partial tile
   if (whole < t.long_tiles) t.long_tiles = whole;
-  t.ids_at = 4 + (t.short_tiles + t.long_tiles) * MLX_TILE_WORDS;
+  t.ids_at = MLX_PLACED_TILES_AT + (t.short_tiles + t.long_tiles) * MLX_TILE_WORDS;
   return t;
 }
 
@@ -221,9 +221,10 @@ void mlx_cuda_place_layer(const mlx_function_t *g, const mlx_attention_t *a, mlx
         g->options->window_pages ? (int32_t)(mlx_function_page_bytes(g, MLX_WINDOW_PAGES) / POOL_LINE) : 0;
 }
 
-// The biases that there are: 1 of q, 2 of k, 4 of v.
+// The biases that there are.
 static int32_t find_biases(const mlx_cuda_qkv_t *qkv) {
-  return (qkv->biases[0].id ? 1 : 0) | (qkv->biases[1].id ? 2 : 0) | (qkv->biases[2].id ? 4 : 0);
+  return (qkv->biases[0].id ? MLX_HAS_Q_BIAS : 0) | (qkv->biases[1].id ? MLX_HAS_K_BIAS : 0) |
+         (qkv->biases[2].id ? MLX_HAS_V_BIAS : 0);
 }
 
 static const char *append_image(mlx_function_t *g, const mlx_attention_t *a, const mlx_cuda_qkv_t *qkv) {

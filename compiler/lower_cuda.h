@@ -21,6 +21,7 @@ typedef struct mlx_cuda_product {
   mlx_epilogue_t epilogue;
   mlx_act_t act;     // EPILOGUE_GATED
   bool into_parts;   // EPILOGUE_GATED: the result is stored as bf16 parts, in the order of 16-bit weights
+  bool few;          // the kernel for 9 to 16 tokens, which reads x as f32
   mlx_built_t into;  // the result is written there; MLX_NO_VALUE: to a new value
 } mlx_cuda_product_t;
 mlx_built_t mlx_cuda_linear(mlx_function_t *g, const char *name, const mlx_cuda_product_t *p);
@@ -28,7 +29,6 @@ mlx_built_t mlx_cuda_linear(mlx_function_t *g, const char *name, const mlx_cuda_
 void mlx_cuda_group(mlx_function_t *g, const char *name, mlx_built_t x, const mlx_built_t *weights, int count,
                     mlx_built_t *out);
 // Tiles of the attention kernels, and where the token IDs are in |placed| (kernels/cuda/place.cu).
-#define MLX_TILE_WORDS 8
 typedef struct mlx_cuda_tiles {
   int64_t short_queries, share, short_tiles;
   int64_t long_queries, long_share, long_tiles;  // long_tiles 0: all segments are short
@@ -64,6 +64,8 @@ mlx_built_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, const
 // has is_parts set.
 mlx_type_t mlx_cuda_parts_type(int64_t m, int64_t k);
 mlx_built_t mlx_cuda_as_parts(mlx_built_t words, int64_t m, int64_t k);
+// |x| as parts, or its norm if it has a gain. |rows16|: for 16-bit weights.
+mlx_built_t mlx_cuda_split(mlx_function_t *g, mlx_built_t x, bool rows16);
 // RMS norm for products with f32 accuracy, stored as bf16 parts: the result has is_parts set. |rows16|: in
 // the column order of 16-bit weights. If |x| has partial sums, they are added first: *out_x is the complete
 // x.

@@ -7,8 +7,6 @@
 #include "compiler/lower_cuda.h"
 #include "compiler/lower_stablehlo.h"
 
-#define FEW_THREADS 288
-
 // What a launch computes: constants of the kernel.
 enum {
 #define FEW_PART(name, bit) PART_##name = bit,
@@ -48,7 +46,7 @@ static bool launch(mlx_function_t *f, const few_launch_t *l, mlx_built_t out[3])
       .symbol = "mlx_few",
       .file = few_image(f),
       .grid = {f->options->kernels->gpu->blocks, 1, 1},
-      .threads = FEW_THREADS,
+      .threads = MLX_DECODE_THREADS,
       .shared_bytes = f->few->few.shared_bytes,
       .operands = {mlx_builder_load(f->b, MLX_WHOLE_ARCHIVE), l->attended, l->x,
                    l->table ? l->table->cos : l->x, l->table ? l->table->sin : l->x, f->batch,

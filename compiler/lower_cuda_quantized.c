@@ -112,17 +112,15 @@ static mlx_extern_t launch_split(mlx_function_t *g, mlx_built_t x, bool rows16) 
 }
 
 // |x| split into parts that add up to its f32 values: f16 for quantized weights, or bf16 for 16-bit weights.
-// Consecutive products with the same x share them.
-static mlx_built_t split_into_parts(mlx_function_t *g, mlx_built_t x, bool rows16) {
-  const int64_t m = x.dims[0], k = x.dims[1];
-  if (x.is_parts) return (mlx_built_t){.id = x.id, .dtype = MLX_I32, .rank = 1, .dims = {parts_words(m, k)}};
-  if (g->split_input.id == x.id && g->split_input.norm_gain == x.norm_gain && g->split_for_rows16 == rows16)
-    return g->split_parts;
-  g->split_input = x;
-  g->split_for_rows16 = rows16;
+mlx_built_t mlx_cuda_split(mlx_function_t *g, mlx_built_t x, bool rows16) {
   const mlx_extern_t kernel = launch_split(g, x, rows16);
-  g->split_parts = mlx_cuda_call(g, "parts", &kernel);
-  return g->split_parts;
+  return mlx_cuda_as_parts(mlx_cuda_call(g, "parts", &kernel), x.dims[0], x.dims[1]);
+}
+
+// The buffer of |x|, which is parts.
+static mlx_built_t parts_buffer(mlx_function_t *g, mlx_built_t x) {
+  if (!x.is_parts) mlx_builder_fail(g->b, mlx_error(MLX_INTERNAL, "a product reads x before its split"));
+  return (mlx_built_t){.id = x.id, .dtype = MLX_I32, .rank = 1, .dims = {parts_words(x.dims[0], x.dims[1])}};
 }
 
 mlx_built_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_built_t x, mlx_built_t gain,
@@ -130,7 +128,6 @@ mlx_built_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_built_t
   const int64_t m = x.dims[0], k = x.dims[1];
   mlx_built_t norm = {.id = x.id, .dtype = MLX_F32, .rank = 2, .dims = {m, k}, .norm_gain = gain.id};
   norm.norm_eps = eps;
-  if (rows16 && mlx_cuda_is_hopper(g) && m > MLX_GEMV_TOKENS && m <= MLX_FEW_TOKENS) return norm;
   norm.partial_count = x.partial_count;
   mlx_extern_t kernel = launch_split(g, norm, rows16);
   if (!x.partials) return mlx_cuda_as_parts(mlx_cuda_call(g, name, &kernel), m, k);
@@ -152,19 +149,19 @@ mlx_built_t mlx_cuda_layernorm_parts(mlx_function_t *g, const char *name, mlx_bu
   mlx_text_t definitions = {0};
   mlx_text_puts(&definitions, "NAME=mlx_layernorm_parts\nSPLIT_INPUT=1\n");
   MLX_DEFINE(&definitions, {"MIXTURE", 0}, {"GAIN", 1}, {"LAYERNORM", 1}, {"PARTIALS", 0});
-  const mlx_built_t parts = mlx_cuda_call(
-      g, name,
-      &(mlx_extern_t){.symbol = "mlx_layernorm_parts",
-                      .file = split_image(g, &definitions, rows16, true, eps),
-                      .grid = {mlx_ceil_div(m, 8) * 8, 1, 1},
-                      .threads = 256,
-                      .operands = {x, gain.id ? mlx_cuda_f32(g, "gain_f32", gain) : x,
-                                   bias.id ? mlx_cuda_f32(g, "bias_f32", bias) : x},
-                      .operand_count = 3,
-                      .updated_from = 3,
-                      .result = mlx_cuda_parts_type(m, k),
-                      .constants = {(int32_t)m, (int32_t)k, (gain.id ? 1 : 0) | (bias.id ? 2 : 0)},
-                      .constant_count = 3});
+  const mlx_built_t parts =
+      mlx_cuda_call(g, name,
+                    &(mlx_extern_t){.symbol = "mlx_layernorm_parts",
+                                    .file = split_image(g, &definitions, rows16, true, eps),
+                                    .grid = {mlx_ceil_div(m, 8) * 8, 1, 1},
+                                    .threads = 256,
+                                    .operands = {x, gain.id ? mlx_cuda_f32(g, "gain_f32", gain) : x,
+                                                 bias.id ? mlx_cuda_f32(g, "bias_f32", bias) : x},
+                                    .operand_count = 3,
+                                    .updated_from = 3,
+                                    .result = mlx_cuda_parts_type(m, k),
+                                    .constants = {(int32_t)m, (int32_t)k, MLX_HAS(gain.id, bias.id)},
+                                    .constant_count = 3});
   return mlx_cuda_as_parts(parts, m, k);
 }
 
@@ -211,13 +208,6 @@ static mlx_extern_t launch_few(mlx_function_t *g, mlx_text_t *definitions, mlx_e
       .operand_count = x.norm_gain ? 2 : 1};
 }
 
-static mlx_few_tile_t few_tile(const mlx_function_t *g, mlx_built_t x, int64_t n, mlx_epilogue_t epilogue) {
-  const bool pair = epilogue == MLX_EPILOGUE_GATED;
-  if (!mlx_cuda_is_hopper(g) || x.is_parts || (!pair && epilogue != MLX_EPILOGUE_ADD))
-    return (mlx_few_tile_t){0};
-  return mlx_few_tile(x.dims[0], n, x.dims[1], pair, g->options->kernels->gpu->blocks);
-}
-
 mlx_built_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, const mlx_cuda_product_t *p) {
   const mlx_built_t x = p->x, weight = p->weight;
   mlx_built_t other = p->other;
@@ -229,19 +219,19 @@ mlx_built_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, const mlx_c
   const int64_t used = m < g->size.tokens && m > 64 ? 64 : m;
   const mlx_quantized_tile_t t =
       mlx_quantized_tile(used, n, k, pair, rows16, mlx_cuda_is_hopper(g), processors);
-  const mlx_few_tile_t few = rows16 ? few_tile(g, x, n, epilogue) : (mlx_few_tile_t){0};
+  const mlx_few_tile_t few = p->few ? mlx_few_tile(m, n, k, pair, processors) : (mlx_few_tile_t){0};
   // A product without a residual shares the image of one with a residual, and passes any buffer in its place.
   // Only an LM head is large enough for split 1: its image is smaller without the residual.
   const bool adds = epilogue == MLX_EPILOGUE_ADD, shares = epilogue == MLX_EPILOGUE_NONE && t.split > 1;
   if (shares) epilogue = MLX_EPILOGUE_ADD;
-  const mlx_built_t parts = few.groups ? MLX_NO_VALUE : split_into_parts(g, x, rows16);
+  const mlx_built_t parts = p->few ? MLX_NO_VALUE : parts_buffer(g, x);
   mlx_text_t definitions = define_product(g, epilogue, 1, weight);
   if (pair && p->act) mlx_cuda_define_activation(&definitions, "act", p->act);
   const bool into_parts = pair && p->into_parts;
   if (into_parts) MLX_DEFINE(&definitions, {"y_parts", 1});
-  mlx_extern_t kernel = few.groups ? launch_few(g, &definitions, epilogue, few, x)
-                                   : launch_tiles(g, &definitions, epilogue, t, rows16, m, n);
-  if (!few.groups) kernel.operands[kernel.operand_count++] = parts;
+  mlx_extern_t kernel = p->few ? launch_few(g, &definitions, epilogue, few, x)
+                               : launch_tiles(g, &definitions, epilogue, t, rows16, m, n);
+  if (!p->few) kernel.operands[kernel.operand_count++] = parts;
   if (shares) other = kernel.operands[0];
   kernel.operands[kernel.operand_count++] = mlx_cuda_words(g, weight);
   kernel.operands[kernel.operand_count++] = other.id ? mlx_cuda_words(g, other) : g->batch;
@@ -263,7 +253,7 @@ mlx_built_t mlx_cuda_partial_linear(mlx_function_t *g, const char *name, const m
                 split = mlx_partial_split(m, n, k, g->options->kernels->gpu->blocks);
   mlx_quantized_tile_t t = {.m = m <= 64 ? 64 : 128, .n = 128, .split = 1, .stages = 4, .warps = 8};
   mlx_text_t definitions = define_product(g, MLX_EPILOGUE_PARTIAL, 1, weight);
-  const mlx_built_t parts = split_into_parts(g, x, true);
+  const mlx_built_t parts = parts_buffer(g, x);
   mlx_extern_t kernel = launch_tiles(g, &definitions, MLX_EPILOGUE_PARTIAL, t, true, m, n);
   kernel.grid[2] = split;
   kernel.operands[0] = parts;
@@ -286,7 +276,7 @@ void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_built_t x, co
   const mlx_quantized_tile_t t =
       mlx_quantized_tile(m, n, k, false, rows16, mlx_cuda_is_hopper(g), g->options->kernels->gpu->blocks);
   mlx_text_t definitions = define_product(g, MLX_EPILOGUE_GROUP, count, weights[0]);
-  const mlx_built_t parts = split_into_parts(g, x, rows16);
+  const mlx_built_t parts = parts_buffer(g, x);
   mlx_extern_t kernel = launch_tiles(g, &definitions, MLX_EPILOGUE_GROUP, t, rows16, m, n);
   const int32_t constants[] = {(int32_t)m, (int32_t)weights[0].dims[0], (int32_t)k,
                                (int32_t)weights[1].dims[0], (int32_t)last};

@@ -4,10 +4,6 @@
 
 #include "compiler/function.h"
 
-// What the kernels support.
-#define MLX_CUDA_MAX_TAPS 16
-#define MLX_CUDA_MAX_KEY_DIM 256  // also of the states of a scan
-
 // The causal convolution that node |id| is. |bias| may be MLX_NO_VALUE.
 mlx_built_t mlx_cuda_convolve(mlx_function_t *g, int id, mlx_built_t x, mlx_built_t weight, mlx_built_t bias);
 // The gated delta rule that node |id| is, of all its operands.

@@ -109,26 +109,26 @@ mlx_built_t mlx_cuda_layernorm(mlx_function_t *g, const char *name, mlx_built_t 
   mlx_text_puts(&d, "NAME=mlx_layernorm\nNORM=1\nLAYERNORM=1\n");
   mlx_cuda_define_float(&d, "norm_eps", eps);
   MLX_DEFINE(&d, {"warps", warps});
-  return mlx_cuda_call(g, name,
-                       &(mlx_extern_t){.symbol = "mlx_layernorm",
-                                       .file = mlx_cuda_image(g, MLX_KERNEL_ROWS, &d),
-                                       .grid = {mlx_ceil_div(rows * warps, BLOCK_WARPS), 1, 1},
-                                       .threads = 32 * BLOCK_WARPS,
-                                       .operands = {x, gain.id ? mlx_cuda_f32(g, "gain_f32", gain) : x,
-                                                    bias.id ? mlx_cuda_f32(g, "bias_f32", bias) : x},
-                                       .operand_count = 3,
-                                       .updated_from = 3,
-                                       .result = mlx_type_of(x),
-                                       .constants = {(int32_t)rows, (int32_t)width, (int32_t)gains,
-                                                     (gain.id ? 1 : 0) | (bias.id ? 2 : 0)},
-                                       .constant_count = 4});
+  return mlx_cuda_call(
+      g, name,
+      &(mlx_extern_t){.symbol = "mlx_layernorm",
+                      .file = mlx_cuda_image(g, MLX_KERNEL_ROWS, &d),
+                      .grid = {mlx_ceil_div(rows * warps, BLOCK_WARPS), 1, 1},
+                      .threads = 32 * BLOCK_WARPS,
+                      .operands = {x, gain.id ? mlx_cuda_f32(g, "gain_f32", gain) : x,
+                                   bias.id ? mlx_cuda_f32(g, "bias_f32", bias) : x},
+                      .operand_count = 3,
+                      .updated_from = 3,
+                      .result = mlx_type_of(x),
+                      .constants = {(int32_t)rows, (int32_t)width, (int32_t)gains, MLX_HAS(gain.id, bias.id)},
+                      .constant_count = 4});
 }
 
 mlx_built_t mlx_cuda_elements(mlx_function_t *g, const char *name, const mlx_elements_t *e) {
   const mlx_elements_operand_t *a = &e->from[0], *b = &e->from[1];
   const mlx_built_t other = b->x.id ? b->x : a->x;  // any buffer stands for one that is not read
-  const int how =
-      e->function | (int)e->combination << 8 | (a->bias.id ? 1 << 16 : 0) | (b->bias.id ? 1 << 17 : 0);
+  const int how = MLX_ELEMENTS_HOW(e->function, (int)e->combination) | (a->bias.id ? MLX_ELEMENTS_BIAS : 0) |
+                  (b->bias.id ? MLX_ELEMENTS_OTHER_BIAS : 0);
   mlx_text_t d = {0};
   mlx_text_puts(&d, "NAME=mlx_elements\nELEMENTS=1\n");
   return mlx_cuda_call(

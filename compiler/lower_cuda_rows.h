@@ -4,6 +4,7 @@
 #define MLXCEL_COMPILER_LOWER_CUDA_ROWS_H_
 
 #include "compiler/function.h"
+#include "kernels/kernel_tables.h"
 
 // |factor| times the rows of a 16-bit |table|.
 mlx_built_t mlx_cuda_embed(mlx_function_t *g, const char *name, mlx_built_t table, mlx_built_t tokens,
@@ -25,20 +26,15 @@ mlx_built_t mlx_cuda_head_columns(mlx_function_t *g, const char *name, mlx_built
 mlx_built_t mlx_cuda_layernorm(mlx_function_t *g, const char *name, mlx_built_t x, int64_t width,
                                mlx_built_t gain, mlx_built_t bias, double eps);
 
-// Functions of one number, as in rows.cu. The first ones are those of mlx_act_t.
+// Functions of one number. The first ones are those of mlx_act_t.
 typedef enum mlx_elements_function {
-  MLX_ELEMENTS_SIGMOID = MLX_ACTS,
-  MLX_ELEMENTS_SOFTCAP,  // numbers[0]: the cap
-  MLX_ELEMENTS_CLIP,     // numbers[0]: the limit
-  MLX_ELEMENTS_SCALE,    // numbers[0]: the factor
-  MLX_ELEMENTS_COPY,
+  MLX_ELEMENTS_BEFORE_FUNCTIONS = MLX_ACTS - 1,
+#define ELEMENTS_ENUMERATOR(name) MLX_ELEMENTS_##name,
+  MLX_ELEMENTS_FUNCTION_TABLE(ELEMENTS_ENUMERATOR)
 } mlx_elements_function_t;
 typedef enum mlx_elements_combination {
-  MLX_ELEMENTS_ALONE,
-  MLX_ELEMENTS_ADD,
-  MLX_ELEMENTS_MULTIPLY,
-  MLX_ELEMENTS_MULTIPLY_ROWS,      // each row by a number: the other operand is [M, 1]
-  MLX_ELEMENTS_MULTIPLY_SIGMOIDS,  // each row by the sigmoid of a number
+  MLX_ELEMENTS_COMBINATION_TABLE(ELEMENTS_ENUMERATOR)
+#undef ELEMENTS_ENUMERATOR
 } mlx_elements_combination_t;
 
 // Columns of a value, from |start| on, plus |bias| if it has an id.

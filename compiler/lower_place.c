@@ -79,11 +79,9 @@ mlx_built_t mlx_cuda_pick(mlx_function_t *g, mlx_built_t x) {
   return picked;
 }
 
-#define MAX_SAMPLED_VOCAB 393216  // of kernels/cuda/sample.cu, which asserts it
-
 bool mlx_cuda_samples(const mlx_function_t *g) {
   const mlx_kernels_t *kernels = g->options->kernels;
-  return kernels && kernels->gpu && g->model->config.vocab <= MAX_SAMPLED_VOCAB;
+  return kernels && kernels->gpu && g->model->config.vocab <= MLX_MAX_SAMPLED_VOCAB;
 }
 
 void mlx_cuda_sample(mlx_function_t *g) {

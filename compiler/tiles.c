@@ -96,13 +96,11 @@ static int64_t tile_bytes(mlx_tiles_t tiles) {
 double mlx_tiles_bits(mlx_tiles_t tiles) { return (double)tile_bytes(tiles) * 8 / (ROWS * MLX_TILE_COLUMNS); }
 
 void mlx_tiles_describe(mlx_tiles_t tiles, char *out, size_t size) {
-  static const char *const numbers[] = {[MLX_TILE_F16] = "in f16",
-                                        [MLX_TILE_F32] = "in f32",
-                                        [MLX_TILE_BF16] = "in bf16",
-                                        [MLX_TILE_E8M0] = "that is a power of two",
-                                        [MLX_TILE_K6] = "of 6 bits times f16",
-                                        [MLX_TILE_K4] = "of 4 bits times f16",
-                                        [MLX_TILE_K8] = "of 8 bits times f16"};
+  static const char *const numbers[] = {
+#define NUMBERS_TEXT(name, text) [MLX_TILE_##name] = text,
+      MLX_TILE_NUMBERS_TABLE(NUMBERS_TEXT)
+#undef NUMBERS_TEXT
+  };
   static const char *const factors[2][3] = {
       {"a scale", "scale and offset", "scale and two offsets"},
       {"two scales", "two scales and an offset", "two scales and offsets"}};

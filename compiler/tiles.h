@@ -8,33 +8,26 @@
 #include <stdint.h>
 
 #include "graph/codes.h"
+#include "kernels/kernel_tables.h"
 #include "models/import/packing.h"
 
 #define MLX_TILE_ROWS 8
 #define MLX_TILE_COLUMNS 128
 #define MLX_TILE_BLOCKS (MLX_TILE_COLUMNS / MLX_CODES)  // in a row of a tile
 
-// How scales and offsets are stored. The same order as TileNumbers of the kernels.
+// How scales and offsets are stored.
 typedef enum mlx_tile_numbers {
-  MLX_TILE_F16,
-  MLX_TILE_F32,
-  MLX_TILE_BF16,
-  MLX_TILE_E8M0,  // a power of two as a byte; no offset
-  MLX_TILE_K6,    // f16 times 6 bits, scale and offset of 32 columns
-  MLX_TILE_K4,    // f16 times 4 bits, scale and offset of 16 columns
-  MLX_TILE_K8,    // f16 times a signed byte; no offset
+#define NUMBERS_ENUMERATOR(name, text) MLX_TILE_##name,
+  MLX_TILE_NUMBERS_TABLE(NUMBERS_ENUMERATOR)
+#undef NUMBERS_ENUMERATOR
 } mlx_tile_numbers_t;
-
-// Values of |center| for codes that are indices of a table.
-#define MLX_TILE_E2M1 -1  // floats of 4 bits: MXFP4
-#define MLX_TILE_IQ4 -2   // IQ4_NL, IQ4_XS
 
 typedef struct mlx_tiles {
   int bits;                    // per code: 2 to 6 or 8; 0: no tile format
   mlx_tile_numbers_t numbers;  // of scales and offsets
   int offset;                  // offsets of each 32 columns: 0, 1, or 2 (one for each 16)
   bool halves;                 // each 16 columns have a scale; else each 32
-  int center;  // added to a code when it is stored, or a table. 0 with 8 bits, which are signed
+  int center;  // added to a code when it is stored, or a table (MLX_TILE_E2M1). 0 with 8 bits, which are signed
 } mlx_tiles_t;
 
 // The tile format that holds the values of a type or of a quantized checkpoint matrix; bits is 0 if there is

@@ -13,6 +13,8 @@
   X(RELU2, "relu2")             \
   X(XIELU, "xielu")
 
+// Those with numbers, which may differ from layer to layer: X(enumerator).
+#define MLX_ACTIVATION_NUMBERS_TABLE(X) X(XIELU)
 #define MLX_ACT_NUMBERS 4  // most numbers of an activation
 
 #endif  // MLXCEL_KERNELS_ACTIVATIONS_H_

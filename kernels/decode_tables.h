@@ -107,6 +107,10 @@
 // Bits of a tile format whose matrices are rows of 16-bit numbers.
 #define MLX_DECODE_ROWS 16
 
+// Threads of a block of decode.cu and of few.cu: warps that multiply, and one that copies.
+#define MLX_DECODE_WARPS 8
+#define MLX_DECODE_THREADS (32 * MLX_DECODE_WARPS + 32)
+
 // Parts of a launch of few.cu.
 #define MLX_FEW_PART_TABLE(X)                                                                           \
   X(LAYER, 1)  /* from o to down, of |layer| */                                                         \

@@ -125,7 +125,7 @@ static mlx_stepper_options_t stepper_options(const mlx_engine_t *engine) {
                                  .states = engine->sizing.states};
 }
 
-#define GPU_RESERVE ((uint64_t)256 << 20)  // bytes for temporary memory of the module and the driver
+#define GPU_RESERVE ((uint64_t)128 << 20)  // bytes for the driver, and as many or more for values of a step
 
 // A CPU uses mapped weights in place, so only the state must fit into memory.
 static mlx_status_t free_cpu_memory(const char *name, uint64_t state, uint64_t *out_free) {
@@ -143,7 +143,8 @@ static mlx_status_t free_gpu_memory(const mlx_engine_t *engine, const char *name
   size_t free_bytes, total;
   MLX_TRY(mlx_device_memory(engine->device, &free_bytes, &total));
   if (shares > 1) free_bytes /= (size_t)shares;
-  const uint64_t needed = state < UINT64_MAX - GPU_RESERVE ? state + GPU_RESERVE : UINT64_MAX;
+  const uint64_t step = (uint64_t)engine->variant->step_bytes, own = step > GPU_RESERVE ? step : GPU_RESERVE;
+  const uint64_t needed = state < UINT64_MAX - own - GPU_RESERVE ? state + own + GPU_RESERVE : UINT64_MAX;
   *out_free = free_bytes - weights - needed;
   if (weights < free_bytes && needed < free_bytes - weights) return NULL;
   mlx_status_t status = mlx_error(

@@ -83,11 +83,17 @@ void mlx_finish_products(const call_t *c, const product_t *p, int row, int count
   }
 }
 
+INLINE bool has_numbers(int act) {
+#define IS_ACT(name) act == MLX_RUN_##name ||
+  return MLX_ACTIVATION_NUMBERS_TABLE(IS_ACT) false;
+#undef IS_ACT
+}
+
 // Whether mlx_finish_product() only adds a bias, applies an activation without numbers, and adds |b|.
 INLINE bool has_usual_epilogue(const product_t *p, int panel) {
   const mlx_instruction_t *i = p->i;
   return !p->pairs && !p->head && !p->up && !i->logits && i->slope == 0 && i->clip == 0 && i->factor == 0 &&
-         i->cap == 0 && 16 * panel + 16 <= p->rows && i->act != MLX_RUN_XIELU;
+         i->cap == 0 && 16 * panel + 16 <= p->rows && !has_numbers(i->act);
 }
 
 // The same as mlx_finish_product(), with |act| known and everything else that rows share read once.

@@ -184,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(128)
   const int nth = is_query ? head : value ? head - heads - kv_heads : head - heads;
   const u64 from = ((u64)token * (is_query ? heads : kv_heads) + nth) * HEAD_DIM;
   Head source = {(is_query ? q : value ? v : k) + from, nullptr, nullptr, 1};
-  if (biased & (is_query ? 1 : value ? 4 : 2))
+  if (biased & (is_query ? MLX_HAS_Q_BIAS : value ? MLX_HAS_V_BIAS : MLX_HAS_K_BIAS))
     source.bias = (is_query ? q_bias : value ? v_bias : k_bias) + nth * HEAD_DIM;
   const float *c = !TURN || value ? nullptr : cosines + (u64)token * (ROTARY / 2),
               *s = !TURN || value ? nullptr : sines + (u64)token * (ROTARY / 2);

@@ -54,7 +54,8 @@ struct Tile {
 };
 // Reads memory at each call, never before wait_for_previous_kernel().
 __device__ __forceinline__ Tile read_tile(const int *placed, int nth) {
-  const int *words = placed + (config.long_tiles ? load_again(placed).y : 4) + nth * 8;  // short ones first
+  const int *words = placed + (config.long_tiles ? load_again(placed).y : MLX_PLACED_TILES_AT);
+  words += nth * MLX_TILE_WORDS;  // short ones first
   const int4 a = load_again(words), b = load_again(words + 4);
   return {a.x, a.y, a.z, a.w, b.x};
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "activations.h"
+#include "kernel_tables.h"
 #include "types.cuh"
 
 // Type of numbers: of weights, or of the KV pool (Q8_0: codes of 8 bits, with a scale for each head of a

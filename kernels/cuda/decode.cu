@@ -411,7 +411,7 @@ static __device__ __forceinline__ M open_batch(const u8 *weights, const int *bat
     return {weights, kv, scratch, logits, batch, pages, used_sampling, tokens, position};
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
+extern "C" __global__ void __launch_bounds__(MLX_DECODE_THREADS, 1)
     mlx_decode(const u8 *weights, const int *batch, int *history, kv_t *kv, float *logits, float *hidden,
                int *results, Scratch *scratch) {
   extern __shared__ __align__(128) u8 memory[];

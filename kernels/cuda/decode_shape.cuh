@@ -47,7 +47,7 @@ constexpr int WINDOW = config.window;
 constexpr float NORM_EPS = config.norm_eps;
 
 constexpr int PAGE = MLX_KV_PAGE;
-constexpr int WARPS = 8;
+constexpr int WARPS = MLX_DECODE_WARPS;
 constexpr int THREADS = WARPS * 32;  // consumer threads; the producer warp comes after them
 constexpr u32 EMPTY =
     0xffffffffu;  // a word of |scratch| without a value; the scratch tensor is initialized to it

@@ -73,7 +73,7 @@ struct Memory {
   int count[EXPERTS], row[EXPERTS], tile[EXPERTS];
   int tiles;
 };
-static_assert(EXPERTS <= 1024, "shared memory");
+static_assert(EXPERTS <= MLX_EXPERTS_MOST, "shared memory");
 
 // Calls |visit| for each pair of this warp with the number of the expert's pairs in earlier warps and lanes.
 template <typename Visit>

@@ -5,4 +5,4 @@
 
 constexpr int EXPERTS = config.experts ? config.experts : 1, USED = config.used;
 constexpr bool SUM_TO_ONE = config.sum_to_one;
-static_assert(EXPERTS <= 1024 && USED <= 32 && USED <= EXPERTS, "sizes");
+static_assert(EXPERTS <= MLX_EXPERTS_MOST && USED <= MLX_EXPERTS_MOST_USED && USED <= EXPERTS, "sizes");

@@ -103,7 +103,7 @@ static __device__ __forceinline__ void produce(const Launch &l, Shared *s) {
     p.units(weight_at<config.head>(l, 0), share(VOCAB, l.block, l.blocks), HIDDEN, HIDDEN * 2);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS + 32, 1)
+extern "C" __global__ void __launch_bounds__(MLX_DECODE_THREADS, 1)
     mlx_few(const u8 *weights, const float *attended, const float *x, const float *cosine, const float *sine,
             const int *batch, u32 *scratch, pool_t *pool, float *first, float *second, float *third,
             int page_layer, int page, int before, int layer, int parts) {

@@ -8,7 +8,7 @@ constexpr int HIDDEN = config.hidden, FFN = config.ffn, Q_WIDTH = config.q_width
               VOCAB = config.vocab, SLICES = config.slices;
 constexpr int TOKENS = 8;
 constexpr int UNIT = 8;
-constexpr int WARPS = 8;  // consumers; the producer comes after them
+constexpr int WARPS = MLX_DECODE_WARPS;  // consumers; the producer comes after them
 constexpr int THREADS = WARPS * 32;
 constexpr int STAGES = 6;
 constexpr int IN_FLIGHT =

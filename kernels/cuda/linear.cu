@@ -146,7 +146,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 constexpr int BM = config.bm, BN = config.bn, STAGES = config.stages, BLOCK = config.threads;
 constexpr int N2 = config.n2, N3 = config.n3;
 constexpr bool WGMMA = HAS_WGMMA && BM % 64 == 0;
-constexpr bool ADD = EPILOGUE == 1, GATED = EPILOGUE == 2, GROUP = EPILOGUE == 3;
+constexpr bool ADD = EPILOGUE == MLX_EPILOGUE_ADD, GATED = EPILOGUE == MLX_EPILOGUE_GATED,
+               GROUP = EPILOGUE == MLX_EPILOGUE_GROUP;
 // Names of parameters that the kernel does not have.
 constexpr const u16 *w2 = nullptr, *w3 = nullptr;
 constexpr const float *residual = nullptr;
@@ -437,13 +438,13 @@ __device__ __forceinline__ void finish(Output *y, const float (&sum)[WEIGHTS][PA
 
 extern "C" __global__ void CLUSTER __launch_bounds__(BLOCK, 1)
     NAME(const u16 *__restrict__ x, const u16 *__restrict__ w,
-#if EPILOGUE == 2 || MATRICES > 1
+#if EPILOGUE == MLX_EPILOGUE_GATED || MATRICES > 1
          const u16 *__restrict__ w2,
 #endif
 #if MATRICES > 2
          const u16 *__restrict__ w3,
 #endif
-#if EPILOGUE == 1
+#if EPILOGUE == MLX_EPILOGUE_ADD
          const float *residual,  // no __restrict__: it may be y
 #endif
          Output *y

@@ -34,7 +34,7 @@
 //   Launch:    grid (MP, 1, 1), block (256, 1, 1), no dynamic shared memory
 //   With GAIN: (x[M,K] f32, gain[K] f32, parts, M, K): the parts of x's RMS norm; K % 8 == 0; grid (MP, 1, 1)
 //   With GAIN and LAYERNORM: (x, gain[K] f32, bias[K] f32, parts, M, K, HAS): the parts of x's layer norm.
-//   HAS: 1 if there is a gain, plus 2 if there is a bias; else they are not read
+//   HAS: MLX_HAS_... of what there is; else it is not read
 //   With GAIN and PARTIALS: (gain, partials[COUNT,M,K] f32, x in/out, parts, M, K, COUNT): first adds the
 //   partial sums of EPILOGUE 4 to x
 //

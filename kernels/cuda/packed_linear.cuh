@@ -225,24 +225,24 @@ constexpr float *y2 = nullptr, *y3 = nullptr;
 
 extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
     NAME(const u8 *__restrict__ parts, const u8 *__restrict__ w,
-#if EPILOGUE == 2 || MATRICES > 1
+#if EPILOGUE == MLX_EPILOGUE_GATED || MATRICES > 1
          const u8 *__restrict__ w2,
 #endif
 #if MATRICES > 2
          const u8 *__restrict__ w3,
 #endif
-#if EPILOGUE == 1
+#if EPILOGUE == MLX_EPILOGUE_ADD
          const float *residual,  // no __restrict__: it may be y
 #endif
 #if BIAS
          const float *__restrict__ bias,
 #endif
-#if BIAS && EPILOGUE == 2
+#if BIAS && EPILOGUE == MLX_EPILOGUE_GATED
          const float *__restrict__ bias2,
 #endif
 #if MIXTURE
          const int *__restrict__ groups,
-#elif EPILOGUE == 0
+#elif EPILOGUE == MLX_EPILOGUE_NONE
          const int *__restrict__ batch,
 #endif
          Output *y
@@ -259,7 +259,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
 #if MATRICES > 1
          ,
          int, int
-#elif !MIXTURE && EPILOGUE != 4
+#elif !MIXTURE && EPILOGUE != MLX_EPILOGUE_PARTIAL
          ,
          int
 #endif
@@ -286,7 +286,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, 1)
     top = tile.y, end = tile.z;
     w += tile.x * matrix_bytes();
     if constexpr (GATED) second += tile.x * matrix_bytes();
-  } else if constexpr (EPILOGUE == 0) {
+  } else if constexpr (EPILOGUE == MLX_EPILOGUE_NONE) {
     if (top >= batch[size_parameter<3>()]) return;  // the host wrote the batch before the step
   }
   const int begin = blockIdx.z * runs_each();

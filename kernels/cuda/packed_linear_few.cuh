@@ -15,7 +15,7 @@
 #include "packed_operands.cuh"
 #include "packed_parts.cuh"
 
-constexpr bool ADD = EPILOGUE == 1, GATED = EPILOGUE == 2;
+constexpr bool ADD = EPILOGUE == MLX_EPILOGUE_ADD, GATED = EPILOGUE == MLX_EPILOGUE_GATED;
 constexpr int GROUPS = config.groups, TALL = config.tall, ALONG = config.along, DEPTH = config.depth;
 constexpr int WEIGHTS = GATED ? 2 : 1;
 constexpr int THREADS = 32 * TALL * ALONG;
@@ -218,7 +218,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, THREADS <= 256 ? 2
          const float *__restrict__ gain,
 #endif
          const u8 *__restrict__ w,
-#if EPILOGUE == 2
+#if EPILOGUE == MLX_EPILOGUE_GATED
          const u8 *__restrict__ w2,
 #else
          const float *residual,  // no __restrict__: it may be y

@@ -7,7 +7,8 @@
 
 constexpr int BM = config.bm, BN = config.bn, STAGES = config.stages, WARPS = config.warps;
 constexpr bool WGMMA = HAS_WGMMA && WARPS % 4 == 0;
-constexpr bool ADD = EPILOGUE == 1, GATED = EPILOGUE == 2, GROUP = EPILOGUE == 3, PARTIAL = EPILOGUE == 4;
+constexpr bool ADD = EPILOGUE == MLX_EPILOGUE_ADD, GATED = EPILOGUE == MLX_EPILOGUE_GATED,
+               GROUP = EPILOGUE == MLX_EPILOGUE_GROUP, PARTIAL = EPILOGUE == MLX_EPILOGUE_PARTIAL;
 constexpr int WEIGHTS = GATED ? 2 : 1;
 constexpr int THREADS = 32 * WARPS;
 constexpr int PLANE = BM * 128, STAGE_BYTES = PARTS * PLANE;

@@ -14,11 +14,11 @@ constexpr int FIRST_SIZE = 2 + GAIN + LAYERNORM + PARTIALS + MIXTURE, SIZE_K = 1
 #elif defined(FEW)
 constexpr int FIRST_SIZE = 4 + GAIN, SIZE_K = 2;
 #else
-constexpr int FIRST_SIZE = (EPILOGUE == 4   ? 3
-                            : EPILOGUE == 3 ? 1 + 2 * MATRICES
-                            : EPILOGUE      ? 4
-                                            : 3 + !MIXTURE) +
-                           (MIXTURE ? 1 + BIAS * (EPILOGUE == 2 ? 2 : 1) : 0),
+constexpr int FIRST_SIZE = (EPILOGUE == MLX_EPILOGUE_PARTIAL ? 3
+                            : EPILOGUE == MLX_EPILOGUE_GROUP ? 1 + 2 * MATRICES
+                            : EPILOGUE                       ? 4
+                                                             : 3 + !MIXTURE) +
+                           (MIXTURE ? 1 + BIAS * (EPILOGUE == MLX_EPILOGUE_GATED ? 2 : 1) : 0),
               SIZE_K = 2;
 #endif
 

@@ -76,8 +76,8 @@ extern "C" __global__ void __launch_bounds__(256)
   auto load_weights = [&](int nth, float(&h)[8], float(&c)[8]) {
 #pragma unroll
     for (int i = 0; i < 8; i++) h[i] = 1, c[i] = 0;
-    if (nth * 8 < size_k() && (has() & 1)) load8(h, gain + nth * 8);
-    if (nth * 8 < size_k() && (has() & 2)) load8(c, bias + nth * 8);
+    if (nth * 8 < size_k() && (has() & MLX_HAS_GAIN)) load8(h, gain + nth * 8);
+    if (nth * 8 < size_k() && (has() & MLX_HAS_BIAS)) load8(c, bias + nth * 8);
   };
 #pragma unroll
   for (int i = 0; i < KEPT; i++) load_weights(threadIdx.x + i * 256, g[i], b[i]);

@@ -5,7 +5,8 @@
 #include "tile_format.cuh"
 
 #ifdef PRODUCT
-constexpr bool FEW_REGISTERS = EPILOGUE == 2, IN_F16 = true;  // two matrices at once; the parts of x are f16
+// Two matrices at once need registers. The parts of x are f16.
+constexpr bool FEW_REGISTERS = EPILOGUE == MLX_EPILOGUE_GATED, IN_F16 = true;
 #else
 constexpr bool FEW_REGISTERS = false, IN_F16 = false;
 #endif

@@ -20,7 +20,7 @@
 
 #ifdef PLACE
 constexpr int THREADS = 512, WARPS = THREADS / 32;
-constexpr int TILE_WORDS = 8, SHORT_AT = 4;
+constexpr int TILE_WORDS = MLX_TILE_WORDS, SHORT_AT = MLX_PLACED_TILES_AT;
 
 struct Segment {
   int slot, first, tokens, position;

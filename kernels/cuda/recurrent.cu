@@ -70,7 +70,7 @@ __device__ __forceinline__ int segment_count(const int *batch, int n) {
 #if defined(CONVOLVE)
 
 constexpr int TAPS = config.taps, GROUPS = config.groups, CHANNELS = THREADS / GROUPS;
-static_assert(TAPS >= 2 && TAPS <= 16 && THREADS % GROUPS == 0);
+static_assert(TAPS >= 2 && TAPS <= MLX_CUDA_MAX_TAPS && THREADS % GROUPS == 0);
 
 // The input of one channel at row |row| of a segment; negative rows are in the state.
 __device__ __forceinline__ float input(const float *x, const Segment &s, int row, int channels, int channel) {

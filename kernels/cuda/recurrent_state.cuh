@@ -9,7 +9,7 @@
 constexpr int KEYS = config.key_dim, COLUMNS = 32, SLICES = THREADS / COLUMNS, WARPS = THREADS / 32;
 constexpr int RUN = KEYS % (4 * SLICES) == 0 ? 4 : 1, RUNS = (KEYS + SLICES * RUN - 1) / (SLICES * RUN);
 constexpr int PADDED = RUNS * SLICES * RUN;  // rows, with those that are zero
-static_assert(KEYS > 0 && KEYS <= 256);
+static_assert(KEYS > 0 && KEYS <= MLX_CUDA_MAX_KEY_DIM);
 
 // Shared memory: two chunks of tokens. A token has q, k, the columns of v, and four numbers. DELTA: step and
 // beta, which become decay and sigmoid(beta); q . k; and one that is not used. SCAN, whose q, k and v are C,

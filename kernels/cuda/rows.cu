@@ -19,16 +19,16 @@
 // NORM with LAYERNORM
 //           (x f32 [ROWS, WIDTH], gain f32 [GAINS, WIDTH], bias f32 [WIDTH], y f32 [ROWS, WIDTH], ROWS,
 //           WIDTH, GAINS, HAS) y = (x - mean) / sqrt(variance + eps) * gain + bias of each row. Row r
-//           has gain r % GAINS. HAS: 1 if there is a gain, plus 2 if there is a bias; else they are not read.
+//           has gain r % GAINS. HAS: MLX_HAS_... of what there is; else it is not read.
 //           Same launch
 // ELEMENTS  (x f32 [ROWS, X_STRIDE], bias f32 [WIDTH], other f32 [ROWS, OTHER_STRIDE], other_bias f32
 // [WIDTH],
 //           y f32 [ROWS, WIDTH], WIDTH, X_STRIDE, X_START, OTHER_STRIDE, OTHER_START, HOW, NUMBER)
 //           y = function(columns of x from X_START on + bias), then combined with columns of other +
-//           other_bias. HOW: bits 0 to 7 the function, 8 to 15 the combination (below), 16 there is a bias,
-//           17 there is a bias of other; operands that are not used are not read. NUMBER: the bits of an f32,
-//           for some functions. All numbers of columns are multiples of 4 grid (ceil(WIDTH / 1024), ROWS, 1),
-//           block (256, 1, 1)
+//           other_bias. HOW (kernel_tables.h): function, combination and which biases there are; operands
+//           that are not used are not read. NUMBER: the bits of an f32, for some functions. All numbers of
+//           columns are multiples of 4
+//           grid (ceil(WIDTH / 1024), ROWS, 1), block (256, 1, 1)
 // HEAD_COLUMNS
 //           (x f32 [ROWS, HEADS * HEAD_DIM], y f32 [ROWS, HEADS * COUNT], WIDTH of y, HEAD_DIM, START, COUNT)
 //           y = columns [START, START + COUNT) of each head; any sizes
@@ -118,11 +118,11 @@ extern "C" __global__ void __launch_bounds__(256)
     const float4 v = *(const float4 *)(from + i);
     float4 r =
         make_float4((v.x - mean) * scale, (v.y - mean) * scale, (v.z - mean) * scale, (v.w - mean) * scale);
-    if (has & 1) {
+    if (has & MLX_HAS_GAIN) {
       const float4 g = *(const float4 *)(own_gain + i);
       r = make_float4(r.x * g.x, r.y * g.y, r.z * g.z, r.w * g.w);
     }
-    if (has & 2) {
+    if (has & MLX_HAS_BIAS) {
       const float4 b = *(const float4 *)(bias + i);
       r = make_float4(r.x + b.x, r.y + b.y, r.z + b.z, r.w + b.w);
     }
@@ -188,10 +188,10 @@ extern "C" __global__ void __launch_bounds__(256)
 
 #include "activate.cuh"
 
-// As mlx_elements_function_t and mlx_elements_combination_t (compiler/lower_cuda_rows.h). The first functions
-// are the activations.
-enum { SIGMOID = (int)Activation::COUNT, SOFTCAP, CLIP, SCALE };
-enum { ALONE, ADD, MULTIPLY, MULTIPLY_ROWS, MULTIPLY_SIGMOIDS };
+#define ENUMERATOR(name) name,
+enum { BEFORE_FUNCTIONS = (int)Activation::COUNT - 1, MLX_ELEMENTS_FUNCTION_TABLE(ENUMERATOR) };
+enum { MLX_ELEMENTS_COMBINATION_TABLE(ENUMERATOR) };
+#undef ENUMERATOR
 
 __device__ __forceinline__ float apply(int function, float v, const ActNumbers &numbers) {
   const float number = numbers.values[0];
@@ -221,12 +221,12 @@ extern "C" __global__ void __launch_bounds__(256)
   x = after_wait(x);
   other = after_wait(other);
   const int row = blockIdx.y, at = (blockIdx.x * 256 + threadIdx.x) * 4;
-  const int function = how & 255, combination = how >> 8 & 255;
+  const int function = MLX_ELEMENTS_FUNCTION(how), combination = MLX_ELEMENTS_COMBINATION(how);
   const ActNumbers numbers = {
       {__int_as_float(number0), __int_as_float(number1), __int_as_float(number2), __int_as_float(number3)}};
   if (at >= width) return;
   float4 v = *(const float4 *)(x + (u64)row * x_stride + x_start + at);
-  if (how & 1 << 16) v = add4(v, *(const float4 *)(bias + at));
+  if (how & MLX_ELEMENTS_BIAS) v = add4(v, *(const float4 *)(bias + at));
   v = make_float4(apply(function, v.x, numbers), apply(function, v.y, numbers), apply(function, v.z, numbers),
                   apply(function, v.w, numbers));
   if (combination == MULTIPLY_ROWS || combination == MULTIPLY_SIGMOIDS) {
@@ -235,7 +235,7 @@ extern "C" __global__ void __launch_bounds__(256)
     v = make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor);
   } else if (combination != ALONE) {
     float4 u = *(const float4 *)(other + (u64)row * other_stride + other_start + at);
-    if (how & 1 << 17) u = add4(u, *(const float4 *)(other_bias + at));
+    if (how & MLX_ELEMENTS_OTHER_BIAS) u = add4(u, *(const float4 *)(other_bias + at));
     v = combination == ADD ? add4(v, u) : make_float4(v.x * u.x, v.y * u.y, v.z * u.z, v.w * u.w);
   }
   *(float4 *)(y + (u64)row * width + at) = v;

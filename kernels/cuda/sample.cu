@@ -14,6 +14,7 @@
 // pass finds the best candidate of each thread. The k-th best of those is a lower bound of the k-th best of
 // the row, so the second pass lists few candidates. If there are more than LIST, thresholds are found by
 // radix selection, with a pass over the row for each digit.
+#include "kernel_tables.h"
 #include "overlap.cuh"
 #include "sample.h"
 
@@ -29,7 +30,7 @@ constexpr int WARP_LIST = 256;   // up to this length, one warp works on a list
 constexpr int BINS = 2048;
 constexpr u32 HAS_BIAS = 0x80000000u;
 constexpr int MAX_VOCAB = 3 * LIST * TILE;  // the pool holds a sum of each tile
-static_assert(MAX_VOCAB == 393216, "the limit of compiler/lower_place.c");
+static_assert(MAX_VOCAB == MLX_MAX_SAMPLED_VOCAB, "kernel_tables.h");
 
 // Functions with a pass over the row are not inlined: the kernel would be ten times as large.
 #define OUTLINE __device__ __noinline__

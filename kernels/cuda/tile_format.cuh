@@ -11,22 +11,19 @@
 
 #pragma once
 
+#include "kernel_tables.h"
 #include "ptx.cuh"
 
 // KIND: how scales and offsets are stored.
 enum TileNumbers {
-  NUMBERS_F16,
-  NUMBERS_F32,
-  NUMBERS_BF16,
-  NUMBERS_E8M0,  // a power of two, 2^(byte - 127)
-  NUMBERS_K6,    // f16 times 6 bits, for 32 columns; scale and offset (Q4_K, Q5_K)
-  NUMBERS_K4,    // f16 times 4 bits, for 16 columns; scale and offset (Q2_K)
-  NUMBERS_K8,    // f16 times a byte minus 128; no offset (Q6_K, Q3_K, IQ4_XS)
+#define NUMBERS_ENUMERATOR(name, text) NUMBERS_##name,
+  MLX_TILE_NUMBERS_TABLE(NUMBERS_ENUMERATOR)
+#undef NUMBERS_ENUMERATOR
 };
 
 // ZERO is subtracted from the stored code, or it is one of these tables.
-#define TABLE_E2M1 -1  // the code is a float of 4 bits: sign, two bits of exponent, one of mantissa
-#define TABLE_IQ4 -2   // the 16 values of IQ4_NL
+#define TABLE_E2M1 MLX_TILE_E2M1
+#define TABLE_IQ4 MLX_TILE_IQ4
 
 struct Plain {
   static __device__ __forceinline__ u32 load8(const u8 *from) { return *from; }

@@ -44,6 +44,7 @@ static mlx_manifest_t example(void) {
                                                 {"attention", "generic", "generic", 2, 2048}},
                                         .op_count = 2,
                                         .state_bytes = 5000000000,
+                                        .step_bytes = 70000000,
                                         .kv_bytes = 2048,
                                         .window = 4096}},
                           .variant_count = 1,

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "compiler/cuda_launch.h"
 #include "compiler/kernel_plan.h"
 #include "tests/support/compile_jobs.h"
 #include "tests/support/golden_text.h"
@@ -195,12 +196,16 @@ static void check_list(const mlx_launches_t *launches) {
     CHECK((launches->first_of[id - 1] < 0) == mlx_node_is_input(mlx_graph_node(launches->graph, id)->kind));
   for (size_t i = 0; i < launches->count; ++i) {
     const mlx_launch_t *launch = &launches->list[i];
-    CHECK(launch->nodes.count && mlx_launch_computes(launch, launch->node));
+    const bool split = launch->kind == MLX_LAUNCH_SPLIT || launch->kind == MLX_LAUNCH_COMPLETE;
+    if (split)  // it comes before the launch that has the node
+      CHECK(launch->node == launch[1].node && launch[1].split == launch->split);
+    else
+      CHECK(launch->nodes.count && mlx_launch_computes(launch, launch->node));
     for (int k = 0; k < launch->inputs.count; ++k) {
       CHECK(launches->first_of[launch->inputs.ids[k] - 1] < (int)i);
       CHECK(!mlx_launch_computes(launch, launch->inputs.ids[k]));
     }
-    CHECK(launch->outputs.count);
+    CHECK(launch->outputs.count || split);
     CHECK((launch->kind == MLX_LAUNCH_STABLEHLO) == !strcmp(mlx_launch_kernel_name(launch), "stablehlo"));
     if (launch->kind == MLX_LAUNCH_STABLEHLO) CHECK_INT(launch->nodes.count, 1);
   }
@@ -293,6 +298,40 @@ TEST(cost_of_an_op_is_what_the_launches_of_a_decode_step_read) {
   end_job(&job);
 }
 
+static int64_t bytes_of_step(const listed_t *l, const mlx_module_options_t *options) {
+  mlx_launches_t launches;
+  int64_t bytes;
+  CHECK_OK(mlx_launches_make(l->model, l->graph, options, (mlx_step_size_t){512, 256}, NULL, &launches));
+  CHECK_OK(mlx_launches_bytes(&launches, options, &bytes));
+  mlx_launches_clear(&launches);
+  return bytes;
+}
+
+// The product with down of 512 tokens: x and the residual, 512 x 256 in f32; the parts of gate and up, 512 x
+// 512; two partial sums of x. Without kernels, gate, up and their product are f32.
+TEST(memory_of_a_step_is_that_of_the_values_of_its_launches) {
+  static const random_llama_t shape = {256, 512, 4, 2, 64, 2, 320, false, 10000};
+  listed_t l;
+  open_model(random_llama_write(&shape, root, "memory"), &l);
+  CHECK_INT(bytes_of_step(&l, &l.options),
+            512 * (2 * 256 * 4 + 2 * 256 * 4) + mlx_quantized_parts_bytes(512, 512));
+  mlx_module_options_t generic = l.options;
+  generic.kernels = NULL;
+  CHECK_INT(bytes_of_step(&l, &generic), 512 * (256 * 4 + 3 * 512 * 4));
+  close_model(&l);
+}
+
+// Rows of 512 tokens, for each of the experts that a token uses.
+TEST(memory_of_a_step_has_the_rows_of_experts) {
+  listed_t l;
+  open_wide("gpt_oss", &l);
+  const mlx_node_t *experts = NULL;
+  for (size_t i = 0; i < l.graph->count; ++i)
+    if (l.graph->nodes[i].kind == MLX_NODE_EXPERTS) experts = &l.graph->nodes[i];
+  CHECK(experts && bytes_of_step(&l, &l.options) > 512 * experts->experts.used * experts->dims[1] * 10);
+  close_model(&l);
+}
+
 int main(int argc, char **argv) {
   static const check_case_t cases[] = {
       CASE(launches_match_their_goldens),
@@ -303,6 +342,8 @@ int main(int argc, char **argv) {
       CASE(a_node_that_no_kernel_computes_is_a_launch_of_its_own),
       CASE(verbose_notes_say_which_node_the_decode_kernel_does_not_support_and_list_the_launches),
       CASE(cost_of_an_op_is_what_the_launches_of_a_decode_step_read),
+      CASE(memory_of_a_step_is_that_of_the_values_of_its_launches),
+      CASE(memory_of_a_step_has_the_rows_of_experts),
   };
   strcpy(root, "/tmp/mlxcel-launches-XXXXXX");
   if (!mkdtemp(root)) return 1;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prints the SHA-256 of everything the compiler makes of every fixture: the StableHLO text, the MLIR handed to
-# iree-compile for a CPU and for a GPU, with and without our kernels, and each weight archive. Two trees compile alike
-# when their lists are equal:
+# iree-compile for a CPU and for a GPU, with and without our kernels, the CUDA kernels, and each weight archive. Two
+# trees compile alike when their lists are equal:
 #
 #   tests/parity/identity.sh build >before   (in one tree)
 #   tests/parity/identity.sh build >after    (in the other)
@@ -23,6 +23,7 @@ cat >"$work/iree-compile" <<STUB
 for word; do
   case \$word in
     --version) exec '$real' --version ;;
+    --iree-hal-executable-object-search-path=*) cp "\${word#*=}"/*.fatbin '$work/images' 2>/dev/null ;;
     -o) take=1 ;;
     *) [ -z "\${take:-}" ] || { output=\$word; take=; } ;;
   esac
@@ -47,13 +48,15 @@ digest() { sha256sum | cut -c1-64; }
 record() {  # NAME MODEL OPTIONS...
   local name=$1 model=$2 file
   shift 2
-  rm -rf "$work/mlir" "$work/out.mlxb" "$work/cache/vmfb"
+  rm -rf "$work/mlir" "$work/images" "$work/out.mlxb" "$work/cache/vmfb"
+  mkdir "$work/images"
   if ! "$build/bin/mlxcel" compile "$model" --no-config --iree-compile "$work/iree-compile" -o "$work/out.mlxb" "$@" >"$work/log" 2>&1 </dev/null; then
     echo "$name $*: exit status not 0"
     return
   fi
   case $* in *stablehlo*) echo "$name $*: $(digest <"$work/out.mlxb")" ;; esac
   [ ! -f "$work/mlir" ] || echo "$name $*: mlir $(digest <"$work/mlir")"
+  [ -z "$(ls "$work/images")" ] || echo "$name $*: kernels $(cd "$work/images" && sha256sum * | digest)"
   for file in "$work/out.mlxb"/*.irpa; do [ ! -f "$file" ] || echo "$name $*: weights $(digest <"$file")"; done
 }
 
