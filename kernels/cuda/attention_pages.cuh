@@ -1,7 +1,7 @@
 // Attention: numbers of the KV pool, and their addresses.
 //
 // Pool: [pages][layers of a page], and of a layer [KV heads][2: key, value][PAGE][HEAD_DIM] numbers of type
-// config.kv. A module may have window pages too (step.h), which come first. Layers may have other numbers and
+// config.kv; with latent attention, a layer has one KV head and only keys. A module may have window pages too (step.h), which come first. Layers may have other numbers and
 // sizes of heads, so the kernels know only where their layer is in a page.
 #pragma once
 
@@ -10,6 +10,10 @@
 #include "step.h"
 
 constexpr int PAGE = MLX_KV_PAGE, HEAD_DIM = config.head_dim;
+// Latent attention: values are the first numbers of keys.
+constexpr bool LATENT = config.value_dim > 0;
+constexpr int VALUE_DIM = LATENT ? config.value_dim : HEAD_DIM;
+static_assert(VALUE_DIM <= HEAD_DIM && VALUE_DIM % 4 == 0, "values");
 
 // ---- numbers of the pool ----
 
@@ -60,8 +64,8 @@ struct Pages {
         (layer.at + (layer.before > 0 ? (u64)batch[MLX_STEP_WINDOW_POOL_PAGES] * layer.before : 0)) * LINE;
     page_bytes = (u64)layer.page * LINE;
   }
-  // Offset of the keys of a position's page and head in the pool, in bytes; the values are BLOCK later. False
-  // for an invalid position or page.
+  // Offset of the keys of a position's page and head in the pool, in bytes; the values are BLOCK later, unless
+  // they are parts of the keys. False for an invalid position or page.
   __device__ __forceinline__ bool find_block(u64 &block, int position, int head) const {
     if ((u32)position >= (u32)positions) return false;
     const int page = table[position / PAGE];
