@@ -39,6 +39,15 @@ mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g, const mlx_att
 // Sets the first constants of a kernel that uses the KV pool: how a layer's pages are found (Layer of
 // attention_pages.cuh).
 void mlx_cuda_place_layer(const mlx_function_t *g, const mlx_attention_t *a, mlx_extern_t *kernel);
+// Queries and keys of latent attention, as the kernel that stores keys reads them (mlx_latent_t of latent.h).
+typedef struct mlx_cuda_latent {
+  mlx_built_t absorbed, q, row;
+  mlx_cuda_norm_t norm;           // of keys
+  const mlx_rope_table_t *table;  // of the last columns of keys, and of the columns of q from |start| on
+  int64_t query_dim, start;       // of a head of q
+  double grow_beta;
+  int64_t grow_period;  // 0: queries do not grow
+} mlx_cuda_latent_t;
 // Queries, keys and values of attention. The kernel that stores keys and values adds |biases| first, then
 // normalizes and then rotates each head of q and k.
 typedef struct mlx_cuda_qkv {
@@ -49,6 +58,7 @@ typedef struct mlx_cuda_qkv {
   const mlx_rope_table_t *table;  // NULL: q and k need no rotation
   mlx_built_t sinks;              // may be MLX_NO_VALUE
   bool into_parts;                // the result is stored as bf16 parts, in the order of 16-bit weights
+  const mlx_cuda_latent_t *latent;  // in place of |x| to |table|; NULL: the attention is not latent
 } mlx_cuda_qkv_t;
 mlx_built_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, const mlx_cuda_qkv_t *qkv);
 

@@ -54,6 +54,8 @@ static void define_choice(const mixture_t *m, mlx_text_t *d) {
   if (e->sum_eps != 0.0) mlx_cuda_define_float(d, "sum_eps", e->sum_eps);
   if (e->weight_scale != 0.0) mlx_cuda_define_float(d, "weight_scale", e->weight_scale);
   if (e->spread != 0.0) mlx_cuda_define_float(d, "spread", e->spread);
+  if (e->groups > 1) MLX_DEFINE(d, {"expert_groups", e->groups}, {"groups_used", e->groups_used});
+  if (e->groups > 1 && e->groups_by_best) MLX_DEFINE(d, {"groups_by_best", 1});
 }
 
 static void add_operand(mlx_extern_t *kernel, mlx_built_t value) {

@@ -2,7 +2,7 @@
 """Runs the router of kernels/cuda/experts.cu (ROUTE) and its products with small matrices (SCORES) on a CPU (tests/kernels/packed_emulated.hpp), and compares
 them with f64 results.
 
-Weights by a softmax or by sigmoids, with and without a correction of the choice, sum_to_one, sum_eps, weight_scale, spread, and factors of experts.
+Weights by a softmax or by sigmoids, with and without a correction of the choice, sum_to_one, sum_eps, weight_scale, spread, factors of experts, and groups.
 
   tests/kernels/experts_emulated.py [C++ COMPILER]
 
@@ -16,9 +16,10 @@ import tempfile
 
 from emulated_kernels import BODIES, compile_command, write_config, write_kernels
 
-CASES = [  # experts, used, sum_to_one, sigmoid, correction, sum_eps, weight_scale, spread; a negative number of experts: with factors
+CASES = [  # experts, used, sum_to_one, sigmoid, correction, sum_eps, weight_scale, spread; a negative number of experts: with factors; groups, groups that a token uses, by_best
     (64, 8, 1, 0, 0, 0, 1, 0), (-128, 8, 1, 0, 0, 0, 1, 0), (-37, 4, 1, 1, 1, 0.5, 2.5, 0), (37, 4, 0, 0, 0, 0, 1, 0), (32, 4, 1, 1, 1, 1e-6, 1, 0), (70, 5, 1, 1, 1, 0.5, 2.5, 0), (6, 6, 0, 1, 0, 0, 1.7, 0),
-    (40, 3, 1, 0, 1, 0, 1, 0), (256, 8, 0, 0, 1, 0, 0.25, 0), (16, 2, 0, 0, 0, 0, 1, 0.02), (37, 2, 0, 0, 0, 0, 1, 0.625), (6, 2, 0, 0, 0, 0, 1.5, 0.25)]
+    (40, 3, 1, 0, 1, 0, 1, 0), (256, 8, 0, 0, 1, 0, 0.25, 0), (16, 2, 0, 0, 0, 0, 1, 0.02), (37, 2, 0, 0, 0, 0, 1, 0.625), (6, 2, 0, 0, 0, 0, 1.5, 0.25),
+    (256, 8, 1, 1, 1, 1e-20, 2.5, 0, 8, 4, 0), (160, 6, 0, 0, 0, 0, 16, 0, 8, 3, 1), (8, 3, 1, 0, 0, 0, 1.7, 0, 4, 2, 0), (-72, 4, 1, 1, 1, 0.5, 2.5, 0, 3, 1, 1)]
 BODY = {"float load_relaxed_in_order(const float *word)": "return *word;"}
 PROGRAM = """
 #include "packed_emulated.hpp"
@@ -51,7 +52,20 @@ static std::vector<double> weights_of(const float *row) {
 static int check(int token, const int *routing) {
   const std::vector<double> weights = weights_of(scores[token]);
   std::vector<int> order(EXPERTS);
-  const auto choice = [&](int e) { return (CORRECTION ? weights[e] : scores[token][e]) + biases[e]; };
+  std::vector<bool> kept(EXPERTS, config.expert_groups <= 1);
+  const auto choice = [&](int e) { return kept[e] ? (CORRECTION || config.expert_groups > 1 ? weights[e] : scores[token][e]) + biases[e] : -1e30; };
+  const int size = EXPERTS / config.expert_groups;
+  std::vector<int> groups(config.expert_groups);
+  std::vector<double> sums(config.expert_groups);
+  for (int g = 0; g < config.expert_groups && config.expert_groups > 1; g++) {
+    std::vector<double> members;
+    for (int e = g * size; e < (g + 1) * size; e++) members.push_back(weights[e] + biases[e]);
+    std::sort(members.rbegin(), members.rend());
+    groups[g] = g, sums[g] = members[0] + (config.groups_by_best ? 0 : members[1]);
+  }
+  std::stable_sort(groups.begin(), groups.end(), [&](int a, int b) { return sums[a] > sums[b]; });
+  for (int i = 0; i < config.groups_used && config.expert_groups > 1; i++)
+    for (int e = 0; e < size; e++) kept[groups[i] * size + e] = true;
   for (int e = 0; e < EXPERTS; e++) order[e] = e;
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return choice(a) > choice(b); });
   double sum = 0;
@@ -93,6 +107,7 @@ int main() {
   });
   for (int token = 0; token < TOKENS; token++) if (check(token, routing)) return 1;
   printf("route: %d of %d experts%s%s%s\\n", USED, EXPERTS, config.sigmoid ? ", sigmoids" : "", CORRECTION ? ", corrected" : "", FACTORS ? ", with factors" : "");
+  if (config.expert_groups > 1) printf("  of %d of %d groups\\n", config.groups_used, config.expert_groups);
 }
 """
 
@@ -151,8 +166,9 @@ def main():
         common = compile_command(compiler, path)
         write_kernels(path, {**BODIES, **BODY})
         (path / "test.cpp").write_text(PROGRAM)
-        for experts, used, sum_to_one, sigmoid, correction, sum_eps, weight_scale, spread in CASES:
-            write_config(path, "experts", dict(experts=abs(experts), used=used, sum_to_one=sum_to_one, sigmoid=sigmoid, sum_eps=sum_eps, weight_scale=weight_scale, spread=spread))
+        for experts, used, sum_to_one, sigmoid, correction, sum_eps, weight_scale, spread, *groups in CASES:
+            write_config(path, "experts", dict(experts=abs(experts), used=used, sum_to_one=sum_to_one, sigmoid=sigmoid, sum_eps=sum_eps, weight_scale=weight_scale, spread=spread,
+                                                **dict(zip(("expert_groups", "groups_used", "groups_by_best"), groups))))
             command = [*common, f"-I{path}", "-DNAME=probe", "-DROUTE=1", "-DBATCH=0",
                        *(["-DCORRECTION=1"] if correction else []), *(["-DFACTORS=1"] if experts < 0 else [])]
             subprocess.run([*command, path / "test.cpp", "-o", path / "test"], check=True)
