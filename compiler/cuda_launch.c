@@ -182,8 +182,8 @@ static int64_t warpgroups_bytes(mlx_attend_f32_tile_t t, int64_t head_dim) {
 // its own; with many, several share one and hide latency. A query's result does not depend on the choice,
 // except on |step|, which is 64 with warpgroups and else the same for all.
 mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t heads, int64_t kv_heads,
-                                          int64_t head_dim, int64_t value_dim, int64_t kv_bytes,
-                                          bool hopper, int64_t processors) {
+                                          int64_t head_dim, int64_t value_dim, int64_t kv_bytes, bool hopper,
+                                          int64_t processors) {
   // Room for two blocks per multiprocessor on Hopper; elsewhere the smallest limit of any GPU.
   const int64_t most = hopper ? 227 * 1024 : 99 * 1024, room = hopper ? 113 * 1024 : most,
                 share = heads / kv_heads;

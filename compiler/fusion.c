@@ -44,8 +44,7 @@ static const char *unsupported_experts(const mlx_model_t *model, const mlx_modul
     if (weight->dims[0] > MLX_EXPERTS_MOST || node->experts.used > MLX_EXPERTS_MOST_USED)
       return "mixtures of this many experts";
     if (node->experts.groups > MLX_EXPERTS_MOST_GROUPS) return "this many groups of experts";
-    if (node->experts.groups > 1 && weight->dims[0] < 2 * node->experts.groups)
-      return "groups of one expert";
+    if (node->experts.groups > 1 && weight->dims[0] < 2 * node->experts.groups) return "groups of one expert";
     if (stored[i].tiles.bits) continue;
     if (stored[i].dtype == MLX_F32) return "experts with f32 matrices";
     if (weight->dims[2] % MLX_CODES) return "experts whose number of columns is not a multiple of 32";

@@ -6,11 +6,11 @@
 
 #define MLX_LATENT_NODES 9
 
-// Queries are |absorbed| [M, heads * value_dim] beside rotated columns of |q|, of each head; |grow| multiplies
-// them. A key is the norm of the first value_dim numbers of |row| beside the others, rotated.
+// Queries are |absorbed| [M, heads * value_dim] beside rotated columns of |q|, of each head; |grow|
+// multiplies them. A key is the norm of the first value_dim numbers of |row| beside the others, rotated.
 typedef struct mlx_latent {
-  int absorbed, q, row;         // node ids
-  const mlx_node_t *columns;    // those of |q| that rotate: head_dim and start
+  int absorbed, q, row;           // node ids
+  const mlx_node_t *columns;      // those of |q| that rotate: head_dim and start
   const mlx_node_t *norm, *grow;  // |grow| NULL: none
   const mlx_rope_t *rope;
   int nodes[MLX_LATENT_NODES];  // ids of all nodes between these values and the attention

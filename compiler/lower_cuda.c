@@ -173,8 +173,8 @@ static mlx_attend_f32_tile_t choose_f32_tile(const mlx_function_t *g, const mlx_
                                              bool is_long) {
   const mlx_dtype_t kv = g->options->kv;
   const int64_t bytes = kv == MLX_Q8_0 ? 1 : (int64_t)mlx_dtype_info(kv)->block_bytes;
-  return mlx_attend_f32_tile(is_long, g->size.tokens, a->heads, a->kv_heads, a->head_dim, a->value_dim,
-                             bytes, mlx_cuda_is_hopper(g), g->options->kernels->gpu->blocks);
+  return mlx_attend_f32_tile(is_long, g->size.tokens, a->heads, a->kv_heads, a->head_dim, a->value_dim, bytes,
+                             mlx_cuda_is_hopper(g), g->options->kernels->gpu->blocks);
 }
 
 mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g, const mlx_attention_t *a) {
@@ -381,9 +381,8 @@ static mlx_built_t attend(mlx_function_t *g, const mlx_attention_t *a, mlx_exter
 
 static mlx_built_t result_of(const mlx_function_t *g, const mlx_attention_t *a, const mlx_cuda_qkv_t *qkv,
                              mlx_built_t attended) {
-  return qkv->into_parts
-             ? mlx_cuda_as_parts(attended, g->size.tokens, a->heads * mlx_attention_value_dim(a))
-             : attended;
+  return qkv->into_parts ? mlx_cuda_as_parts(attended, g->size.tokens, a->heads * mlx_attention_value_dim(a))
+                         : attended;
 }
 
 mlx_built_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, const mlx_cuda_qkv_t *qkv) {

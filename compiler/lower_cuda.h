@@ -51,13 +51,13 @@ typedef struct mlx_cuda_latent {
 // Queries, keys and values of attention. The kernel that stores keys and values adds |biases| first, then
 // normalizes and then rotates each head of q and k.
 typedef struct mlx_cuda_qkv {
-  mlx_built_t x[3];               // k and v MLX_NO_VALUE: they are in the KV pool already
-  mlx_built_t biases[3];          // each may be MLX_NO_VALUE
-  mlx_cuda_norm_t norms[2];       // of q and k; of all that there are or none, with the same eps
-  bool value_norm;                // v has one too, without a gain
-  const mlx_rope_table_t *table;  // NULL: q and k need no rotation
-  mlx_built_t sinks;              // may be MLX_NO_VALUE
-  bool into_parts;                // the result is stored as bf16 parts, in the order of 16-bit weights
+  mlx_built_t x[3];                 // k and v MLX_NO_VALUE: they are in the KV pool already
+  mlx_built_t biases[3];            // each may be MLX_NO_VALUE
+  mlx_cuda_norm_t norms[2];         // of q and k; of all that there are or none, with the same eps
+  bool value_norm;                  // v has one too, without a gain
+  const mlx_rope_table_t *table;    // NULL: q and k need no rotation
+  mlx_built_t sinks;                // may be MLX_NO_VALUE
+  bool into_parts;                  // the result is stored as bf16 parts, in the order of 16-bit weights
   const mlx_cuda_latent_t *latent;  // in place of |x| to |table|; NULL: the attention is not latent
 } mlx_cuda_qkv_t;
 mlx_built_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, const mlx_cuda_qkv_t *qkv);

@@ -10,8 +10,8 @@
 //          on rotate; row f32 [N, HEAD_DIM]; gain f32 [VALUE_DIM] of the norm; cosine and sine f32
 //          [N, ROTARY/2]; batch (kernels/step.h); pool in/out; queries f32 [N, heads, HEAD_DIM]; int layer,
 //          page, before (Layer), heads, query_dim, start
-// Launch   grid (heads + 1, N, 1), block (128, 1, 1), no dynamic shared memory. Rows of padding tokens are not
-//          written.
+// Launch   grid (heads + 1, N, 1), block (128, 1, 1), no dynamic shared memory. Rows of padding tokens are
+//          not written.
 #pragma once
 
 #include "attention_pages.cuh"
@@ -72,7 +72,8 @@ __device__ __forceinline__ void store_key(T *pool, u64 block, int nth, const flo
   if constexpr (KV_Q8) {
 #pragma unroll
     for (int i = 0; i < OWN; i++)
-      top = fmaxf(top, fmaxf(fmaxf(fabsf(key[i].x), fabsf(key[i].y)), fmaxf(fabsf(key[i].z), fabsf(key[i].w))));
+      top =
+          fmaxf(top, fmaxf(fmaxf(fabsf(key[i].x), fabsf(key[i].y)), fmaxf(fabsf(key[i].z), fabsf(key[i].w))));
     top = combine_block(top, largest, [](float a, float b) { return fmaxf(a, b); });
     inverse = top > 0 ? 127 / top : 0;
     if (threadIdx.x == 0) *(float *)(pool + block + PAGE * HEAD_DIM + nth * 4) = top / 127;

@@ -18,7 +18,8 @@
 // Sizes of a model other than the size of a head are parameters, so that one image serves many models.
 //
 // Macros:  NAME (symbol), APPEND (1: the kernel of attention_append.cuh, or with LATENT_ROWS that of
-//          attention_append_latent.cuh, which have their own macros), else SINKS (1: the kernel has them), SPLIT (cluster.cuh). attention_config.cuh has the other constants.
+//          attention_append_latent.cuh, which have their own macros), else SINKS (1: the kernel has them),
+//          SPLIT (cluster.cuh). attention_config.cuh has the other constants.
 //
 // attend   (q f32 [N, heads*HEAD_DIM] rotated, pool, batch, placed (place.cu), with SINKS also sinks f32
 //           [heads], out f32 or 16-bit [N, heads*VALUE_DIM]: only rows of the tiles are written, and zeros
@@ -48,9 +49,12 @@
 // Rows have WIDTH columns. Those past HEAD_DIM are zero in queries and keys; in values they are not set, and
 // their results are not used. Nor are those past VALUE_DIM.
 constexpr int WIDTH = (HEAD_DIM + 15) / 16 * 16;
-// Columns of keys and values that are in shared memory at a time. PIECES of keys, then VALUE_PIECES of values.
+// Columns of keys and values that are in shared memory at a time: PIECES of keys, then VALUE_PIECES of
+// values.
 constexpr bool CUT = HEAD_DIM > 256;
-constexpr int PIECE = !CUT ? WIDTH : HEAD_DIM % 128 && !LATENT ? 64 : 128,
+constexpr int PIECE = !CUT                        ? WIDTH
+                      : HEAD_DIM % 128 && !LATENT ? 64
+                                                  : 128,
               PIECES = (WIDTH + PIECE - 1) / PIECE, VALUE_PIECES = !CUT ? 1 : (VALUE_DIM + PIECE - 1) / PIECE,
               ALL_PIECES = PIECES + VALUE_PIECES;
 constexpr bool NARROW_LAST = CUT && HEAD_DIM % PIECE != 0;  // the last piece has fewer columns
@@ -396,12 +400,13 @@ struct Parts {
       to[LINES * ROUND] = read_cluster(weights + at, unit / WK);
     }
   }
-  // Merges a piece of the |units| units of a round in ascending order. A unit that a query does not see has no peak and
-  // zeros. Called by all threads after store(); the pieces of a round have the same factors, so that the last
-  // one changes the softmax of |total|.
+  // Merges a piece of the |units| units of a round in ascending order. A unit that a query does not see has
+  // no peak and zeros. Called by all threads after store(); the pieces of a round have the same factors, so
+  // that the last one changes the softmax of |total|.
   __device__ __forceinline__ void merge_units(Merged &total, int piece, int round, int units,
                                               int rank) const {
-    const float *part = sums_of(0, piece, round) + line * PART_PITCH, *peak = peaks + line, *weight = weights + line;
+    const float *part = sums_of(0, piece, round) + line * PART_PITCH, *peak = peaks + line,
+                *weight = weights + line;
     float top = total.peak, sum = total.weight;
     int part_pitch = (KEY_BYTES + VALUE_BYTES) / 4, pitch = QUERIES;
     if (SPLIT > 1 && !alone) {

@@ -1,7 +1,7 @@
 // Mixture of experts: the experts of a token if their weights are more than a softmax. Fields of the
-// configuration: sigmoid, sum_eps, weight_scale, spread and groups; with the macro CORRECTION, the experts are chosen
-// by their weights plus a correction; with FACTORS, the weight of each is multiplied by a factor of its own.
-// mlx_op_experts in graph/ops.h defines the result.
+// configuration: sigmoid, sum_eps, weight_scale, spread, and expert_groups to groups_by_best; with the macro
+// CORRECTION, the experts are chosen by their weights plus a correction; with FACTORS, the weight of each is
+// multiplied by a factor of its own. mlx_op_experts in graph/ops.h defines the result.
 #pragma once
 
 #include "experts_choose.cuh"

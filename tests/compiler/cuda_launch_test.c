@@ -138,8 +138,8 @@ TEST(latent_attention_launch_fits_every_gpu_with_the_same_order_of_sums) {
         for (int kind = 0; kind < 12; ++kind) {
           const bool hopper = kind & 1, is_long = kind & 2, cut = rows[i][0] > MLX_ATTEND_WHOLE;
           const int64_t kv_bytes = kind / 4 == 2 ? 4 : kind / 4 + 1;
-          const mlx_attend_f32_tile_t t = mlx_attend_f32_tile(is_long, sizes[m], heads, 1, rows[i][0],
-                                                              rows[i][1], kv_bytes, hopper, 132);
+          const mlx_attend_f32_tile_t t =
+              mlx_attend_f32_tile(is_long, sizes[m], heads, 1, rows[i][0], rows[i][1], kv_bytes, hopper, 132);
           const int64_t warps = t.queries <= 16 ? 1 : t.queries / 16;
           CHECK(mlx_attend_has(rows[i][0], rows[i][1]));
           CHECK(t.shared_bytes <= (hopper ? 227 : 99) * 1024 && !t.warpgroups);

@@ -17,7 +17,7 @@
 // Kernels compute all norms. Of some architectures, which have LayerNorm, biases, MLPs without a gate, or
 // RoPE of a part of each head or of adjacent numbers, they compute everything.
 static void check_small_ops(const char *name, const char *text) {
-  static const char *const whole[] = {"starcoder2", "gpt_neox",      "qwen2",   "glm4", "deepseek_v2",
+  static const char *const whole[] = {"starcoder2",  "gpt_neox",      "qwen2",    "glm4",    "deepseek_v2",
                                       "deepseek_v3", "glm4_moe_lite", "minicpm3", "mistral4"};
   static const char *const ops[] = {"stablehlo.add", "stablehlo.multiply", "stablehlo.concatenate"};
   CHECK(!strstr(text, "stablehlo.rsqrt"));
@@ -237,9 +237,10 @@ static void collect_images(const mlx_gpu_kind_t *gpu, mlx_kernels_t *out) {
   static const struct {
     const char *fixture;
     mlx_quantize_t quantize;
-  } networks[] = {
-      {"smollm3", MLX_QUANTIZE_NONE}, {"smollm3", MLX_QUANTIZE_Q4_1}, {"gpt_oss-mxfp4", MLX_QUANTIZE_NONE},
-      {"deepseek_v3", MLX_QUANTIZE_NONE}};
+  } networks[] = {{"smollm3", MLX_QUANTIZE_NONE},
+                  {"smollm3", MLX_QUANTIZE_Q4_1},
+                  {"gpt_oss-mxfp4", MLX_QUANTIZE_NONE},
+                  {"deepseek_v3", MLX_QUANTIZE_NONE}};
   char target[16];
   snprintf(target, sizeof target, "cuda:sm_%d", gpu->sm);
   for (size_t i = 0; i < sizeof networks / sizeof *networks; ++i) {
