@@ -17,7 +17,8 @@
 #include "attention_pages.cuh"
 #include "overlap.cuh"
 
-constexpr int ROTARY = HEAD_DIM - VALUE_DIM, PAIRS = ROTARY / 2, BLOCK_THREADS = 128;
+constexpr int VALUE_DIM = config.value_dim, ROTARY = HEAD_DIM - VALUE_DIM, PAIRS = ROTARY / 2,
+              BLOCK_THREADS = 128;
 constexpr int OWN = (HEAD_DIM / 4 + BLOCK_THREADS - 1) / BLOCK_THREADS;  // groups of four numbers of a thread
 static_assert(HEAD_DIM % 4 == 0 && VALUE_DIM % 4 == 0 && HEAD_DIM <= 4 * BLOCK_THREADS * OWN, "shape");
 

@@ -11,10 +11,6 @@
 #include "step.h"
 
 constexpr int PAGE = MLX_KV_PAGE, HEAD_DIM = config.head_dim;
-// Latent attention: values are the first numbers of keys.
-constexpr bool LATENT = config.value_dim > 0;
-constexpr int VALUE_DIM = LATENT ? config.value_dim : HEAD_DIM;
-static_assert(VALUE_DIM <= HEAD_DIM && VALUE_DIM % 4 == 0, "values");
 
 // ---- numbers of the pool ----
 
