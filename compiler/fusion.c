@@ -287,6 +287,14 @@ static void fuse_permute(const mlx_fusion_t *f, int id, const mlx_node_t *node) 
   if (at(f, id)->kernel && is_free_norm(f, node->operands[0])) at(f, node->operands[0])->fused = true;
 }
 
+// A product of heads reads columns of each head.
+static void fuse_head_columns(const mlx_fusion_t *f, int id, const mlx_node_t *node) {
+  const mlx_node_t *columns = mlx_graph_operand(f->graph, node, 0);
+  if (at(f, id)->kernel && columns->kind == MLX_NODE_HEAD_COLUMNS && columns->uses == 1 &&
+      columns->head_dim % 4 == 0 && columns->start % 4 == 0)
+    at(f, node->operands[0])->fused = true;
+}
+
 static void fuse_scale(const mlx_fusion_t *f, const mlx_node_t *node) {
   const mlx_node_t *embed = mlx_graph_operand(f->graph, node, 0);
   if (embed->kind != MLX_NODE_EMBED || embed->uses != 1 || !at(f, node->operands[0])->kernel) return;
@@ -515,6 +523,7 @@ static void fuse(const mlx_fusion_t *f, int id, const mlx_node_t *node) {
   if (node->kind == MLX_NODE_GATED) fuse_gated(f, node);
   if (node->kind == MLX_NODE_PERMUTE) fuse_permute(f, id, node);
   if (node->kind == MLX_NODE_SCALE) fuse_scale(f, node);
+  if (node->kind == MLX_NODE_HEAD_LINEAR) fuse_head_columns(f, id, node);
   if (node->kind == MLX_NODE_ATTENTION) fuse_attention(f, id, node);
   if (node->kind == MLX_NODE_LOGITS) fuse_logits(f, id, node);
   fuse_elements(f, id, node);

@@ -158,8 +158,14 @@ static void lower_products(mlx_function_t *f, const mlx_launch_t *l) {
 
 static mlx_built_t lower_head_product(mlx_function_t *f, const mlx_launch_t *l) {
   const mlx_node_t *node = node_at(f, l->node);
-  return mlx_cuda_scores(
-      f, node->name, &(mlx_cuda_product_t){.x = as_f32(f, node->operands[0]), .weight = weight(f, node, 1)});
+  const mlx_node_t *columns = mlx_graph_operand(f->graph, node, 0);
+  const bool reads_columns = mlx_launch_computes(l, node->operands[0]);
+  return mlx_cuda_scores(f, node->name,
+                         &(mlx_cuda_product_t){
+                             .x = as_f32(f, reads_columns ? columns->operands[0] : node->operands[0]),
+                             .weight = weight(f, node, 1),
+                             .first = reads_columns ? columns->start : 0,
+                         });
 }
 
 static mlx_expert_weights_t expert_weights(const mlx_function_t *f, const mlx_node_t *node) {

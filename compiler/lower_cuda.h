@@ -22,6 +22,7 @@ typedef struct mlx_cuda_product {
   mlx_act_t act;     // EPILOGUE_GATED
   bool into_parts;   // EPILOGUE_GATED: the result is stored as bf16 parts, in the order of 16-bit weights
   mlx_built_t into;  // the result is written there; MLX_NO_VALUE: to a new value
+  int64_t first;     // of heads: the first of the columns of a head of x that are multiplied
 } mlx_cuda_product_t;
 mlx_built_t mlx_cuda_linear(mlx_function_t *g, const char *name, const mlx_cuda_product_t *p);
 // Products of |x| with 2 or 3 matrices of 16-bit weights in one launch.

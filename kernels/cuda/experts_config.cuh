@@ -16,6 +16,7 @@ struct Config {
   // SCORES: numbers of the matrices, F32 or of 16 bits; how many matrices there are, one for each head of x
   Dtype matrix = Dtype::F32;
   int heads = 1;
+  int x_dim = 0, x_start = 0;  // SCORES: numbers of a head of x, 0: K; the first of those that are multiplied
 };
 
 struct NoTables {};

@@ -111,8 +111,8 @@ int main() {
 }
 """
 
-SCORES_CASES = [  # tokens, rows, columns, heads, type of the matrix, SCORES_VECTOR
-    (3, 37, 64, 1, "F32", 1), (19, 37, 132, 1, "F32", 0), (2, 16, 4, 1, "BF16", 1), (17, 5, 12, 1, "F16", 0), (3, 20, 64, 3, "BF16", 1), (18, 40, 160, 3, "BF16", 0)]
+SCORES_CASES = [  # tokens, rows, columns, heads, type of the matrix, SCORES_VECTOR; numbers of a head of x and the first that is multiplied, if these are not the columns
+    (3, 37, 64, 1, "F32", 1), (19, 37, 132, 1, "F32", 0), (2, 16, 4, 1, "BF16", 1), (17, 5, 12, 1, "F16", 0), (3, 20, 64, 3, "BF16", 1), (18, 40, 160, 3, "BF16", 0), (3, 20, 64, 3, "BF16", 1, 96, 0), (18, 40, 160, 2, "F32", 0, 224, 8)]
 SCORES_PROGRAM = """
 #include "packed_emulated.hpp"
 #include <algorithm>
@@ -122,7 +122,7 @@ using std::min;
 int main() {
   std::mt19937 bits(5);
   std::normal_distribution<float> normal;
-  std::vector<float> x(TOKENS * HEADS * K), y(TOKENS * HEADS * N + 1, -7);
+  std::vector<float> x(TOKENS * HEADS * X_DIM), y(TOKENS * HEADS * N + 1, -7);
   std::vector<matrix_t> w(HEADS * N * K);
   std::vector<double> wide(w.size());
   for (float &v : x) v = normal(bits);
@@ -145,7 +145,7 @@ int main() {
       for (int n = 0; n < N; n++) {
         double sum = 0, size = 0;
         for (int k = 0; k < K; k++) {
-          const double product = x[(t * HEADS + h) * K + k] * wide[(h * N + n) * K + k];
+          const double product = x[(t * HEADS + h) * X_DIM + config.x_start + k] * wide[(h * N + n) * K + k];
           sum += product, size += fabs(product);
         }
         const float got = y[(t * HEADS + h) * N + n];
@@ -174,8 +174,8 @@ def main():
             subprocess.run([*command, path / "test.cpp", "-o", path / "test"], check=True)
             subprocess.run([path / "test"], check=True, timeout=120)
         (path / "test.cpp").write_text(SCORES_PROGRAM)
-        for tokens, n, k, heads, kind, vector in SCORES_CASES:
-            write_config(path, "experts", dict(n=n, k=k, matrix=f"Dtype::{kind}", heads=heads))
+        for tokens, n, k, heads, kind, vector, *part in SCORES_CASES:
+            write_config(path, "experts", dict(n=n, k=k, matrix=f"Dtype::{kind}", heads=heads, **dict(zip(("x_dim", "x_start"), part))))
             command = [*common, f"-I{path}", "-DNAME=probe", "-DSCORES_VECTOR=1" if vector else "-DSCORES=1", f"-DTOKENS={tokens}"]
             subprocess.run([*command, path / "test.cpp", "-o", path / "test"], check=True)
             subprocess.run([path / "test"], check=True, timeout=120)
