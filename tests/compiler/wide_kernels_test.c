@@ -14,11 +14,11 @@
 // ----------------------------------------------------------------------------------------------------------
 // Every architecture
 
-// Kernels compute all norms. Of some architectures, which have LayerNorm, biases, MLPs without a gate, or
-// RoPE of a part of each head or of adjacent numbers, they compute everything.
+// Kernels compute all norms. Of some architectures, which have LayerNorm, biases, MLPs without a gate, RoPE
+// of a part of each head or of adjacent numbers, or latent attention, they compute everything.
 static void check_small_ops(const char *name, const char *text) {
-  static const char *const whole[] = {"starcoder2",  "gpt_neox",      "qwen2",    "glm4",    "deepseek_v2",
-                                      "deepseek_v3", "glm4_moe_lite", "minicpm3", "mistral4"};
+  static const char *const whole[] = {"starcoder2",  "gpt_neox",    "qwen2",         "glm4",
+                                      "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "mistral4"};
   static const char *const ops[] = {"stablehlo.add", "stablehlo.multiply", "stablehlo.concatenate"};
   CHECK(!strstr(text, "stablehlo.rsqrt"));
   for (size_t i = 0; i < sizeof whole / sizeof *whole; ++i) {
