@@ -156,8 +156,8 @@ mlx_experts_gemv_t mlx_experts_gemv(bool pair, int64_t pairs, int64_t used, int6
   return g;
 }
 
-int64_t mlx_attend_f32_bytes(mlx_attend_f32_tile_t t, int64_t head_dim, int64_t kv_bytes) {
-  const int64_t width = mlx_attend_width(head_dim), piece = mlx_attend_piece(head_dim);
+int64_t mlx_attend_f32_bytes(mlx_attend_f32_tile_t t, int64_t head_dim, int64_t value_dim, int64_t kv_bytes) {
+  const int64_t width = mlx_attend_width(head_dim), piece = mlx_attend_piece(head_dim, value_dim);
   const bool odd = piece % 32;
   const int64_t key = kv_bytes == 1 ? piece + 16 : kv_bytes == 2 ? 2 * piece + (odd ? 0 : 32) : 4 * piece;
   const int64_t value = kv_bytes == 1   ? piece + 16
@@ -182,13 +182,13 @@ static int64_t warpgroups_bytes(mlx_attend_f32_tile_t t, int64_t head_dim) {
 // its own; with many, several share one and hide latency. A query's result does not depend on the choice,
 // except on |step|, which is 64 with warpgroups and else the same for all.
 mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t heads, int64_t kv_heads,
-                                          int64_t head_dim, int64_t kv_bytes, bool hopper,
+                                          int64_t head_dim, int64_t value_dim, int64_t kv_bytes, bool hopper,
                                           int64_t processors) {
   // Room for two blocks per multiprocessor on Hopper; elsewhere the smallest limit of any GPU.
   const int64_t most = hopper ? 227 * 1024 : 99 * 1024, room = hopper ? 113 * 1024 : most,
                 share = heads / kv_heads;
   mlx_attend_f32_tile_t t = {.step = head_dim <= 128 ? 32 : 16, .split = 1, .stages = 1};
-  if (is_long && hopper && head_dim <= 128 && kv_bytes == 4) {
+  if (is_long && hopper && head_dim <= 128 && kv_bytes == 4 && !value_dim) {
     t.warpgroups = true;
     t.queries = 128, t.step = 64, t.stages = 2, t.threads = 512;
     t.shared_bytes = warpgroups_bytes(t, head_dim);
@@ -196,17 +196,17 @@ mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t 
   }
   if (is_long && head_dim > MLX_ATTEND_WHOLE) {
     t.queries = 16, t.threads = 128;
-    while (t.threads > 64 && mlx_attend_f32_bytes(t, head_dim, kv_bytes) > room) t.threads -= 32;
-    t.shared_bytes = mlx_attend_f32_bytes(t, head_dim, kv_bytes);
+    while (t.threads > 64 && mlx_attend_f32_bytes(t, head_dim, value_dim, kv_bytes) > room) t.threads -= 32;
+    t.shared_bytes = mlx_attend_f32_bytes(t, head_dim, value_dim, kv_bytes);
     return t;
   }
   if (is_long) {
     t.queries = head_dim <= 128 ? 64 : 16;
     t.threads = 128;
     t.stages = head_dim <= 128 ? 2 : 1;
-    if (head_dim <= 128 && mlx_attend_f32_bytes(t, head_dim, kv_bytes) > room) t.stages = 1;
-    if (mlx_attend_f32_bytes(t, head_dim, kv_bytes) > most) t.threads = 64;
-    t.shared_bytes = mlx_attend_f32_bytes(t, head_dim, kv_bytes);
+    if (head_dim <= 128 && mlx_attend_f32_bytes(t, head_dim, value_dim, kv_bytes) > room) t.stages = 1;
+    if (mlx_attend_f32_bytes(t, head_dim, value_dim, kv_bytes) > most) t.threads = 64;
+    t.shared_bytes = mlx_attend_f32_bytes(t, head_dim, value_dim, kv_bytes);
     return t;
   }
   t.queries = share <= 8 ? 8 : 16;
@@ -214,10 +214,10 @@ mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t 
   const bool few = blocks <= processors;
   while (hopper && t.split < 8 && blocks * t.split * 2 <= processors) t.split *= 2;
   const int64_t least = head_dim > MLX_ATTEND_WHOLE ? 64 : 32;  // warps that share queries merge pieces
-  t.threads = few ? 256 : head_dim <= 64 ? 64 : least;
-  while (t.threads > least && mlx_attend_f32_bytes(t, head_dim, kv_bytes) > (few ? most : room))
+  t.threads = few ? 256 : head_dim <= 64 ? 64 : value_dim ? 128 : least;
+  while (t.threads > least && mlx_attend_f32_bytes(t, head_dim, value_dim, kv_bytes) > (few ? most : room))
     t.threads -= 32;
-  t.shared_bytes = mlx_attend_f32_bytes(t, head_dim, kv_bytes);
+  t.shared_bytes = mlx_attend_f32_bytes(t, head_dim, value_dim, kv_bytes);
   return t;
 }
 

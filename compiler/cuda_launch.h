@@ -101,27 +101,32 @@ typedef struct mlx_attend_f32_tile {
   bool warpgroups;                                // attention_warpgroups.cuh
 } mlx_attend_f32_tile_t;
 
-// |is_long|: for long segments. |kv_bytes|: of a number in the KV pool: 4, 2 or 1.
+// |is_long|: for long segments. |value_dim|: of latent attention; 0: other attention. |kv_bytes|: of a number
+// in the KV pool: 4, 2 or 1.
 mlx_attend_f32_tile_t mlx_attend_f32_tile(bool is_long, int64_t tokens, int64_t heads, int64_t kv_heads,
-                                          int64_t head_dim, int64_t kv_bytes, bool hopper,
+                                          int64_t head_dim, int64_t value_dim, int64_t kv_bytes, bool hopper,
                                           int64_t processors);
 
 // Columns of a head in shared memory: WIDTH of attention.cu and attention_f32.cu.
 static inline int64_t mlx_attend_width(int64_t head_dim) { return (head_dim + 15) / 16 * 16; }
 
 // Columns of keys and values in shared memory at a time: PIECE of attention_f32.cu.
-#define MLX_ATTEND_WHOLE 256  // the widest head that is one piece
-#define MLX_ATTEND_MOST 512   // the widest head
-static inline int64_t mlx_attend_piece(int64_t head_dim) {
-  return head_dim <= MLX_ATTEND_WHOLE ? mlx_attend_width(head_dim) : head_dim % 128 ? 64 : 128;
+#define MLX_ATTEND_WHOLE 256        // the widest head that is one piece
+#define MLX_ATTEND_MOST 512         // the widest head
+#define MLX_ATTEND_MOST_LATENT 640  // with latent attention
+static inline int64_t mlx_attend_piece(int64_t head_dim, int64_t value_dim) {
+  return head_dim <= MLX_ATTEND_WHOLE ? mlx_attend_width(head_dim) : head_dim % 128 && !value_dim ? 64 : 128;
 }
 // Whether the attention kernels take heads of this size.
-static inline bool mlx_attend_has(int64_t head_dim) {
+static inline bool mlx_attend_has(int64_t head_dim, int64_t value_dim) {
+  if (value_dim)
+    return value_dim % 4 == 0 && (head_dim - value_dim) % 4 == 0 && head_dim > value_dim &&
+           head_dim <= MLX_ATTEND_MOST_LATENT && head_dim % (head_dim <= MLX_ATTEND_WHOLE ? 8 : 32) == 0;
   return head_dim <= MLX_ATTEND_WHOLE ? head_dim % 8 == 0 : head_dim <= MLX_ATTEND_MOST && head_dim % 64 == 0;
 }
 
 // Dynamic shared memory of attention_f32.cu. Ignores |shared_bytes|.
-int64_t mlx_attend_f32_bytes(mlx_attend_f32_tile_t t, int64_t head_dim, int64_t kv_bytes);
+int64_t mlx_attend_f32_bytes(mlx_attend_f32_tile_t t, int64_t head_dim, int64_t value_dim, int64_t kv_bytes);
 
 // Most tiles of |queries| queries that segments of |shortest| or more tokens can have in a step of |tokens|
 // tokens, if each token has |share| queries.

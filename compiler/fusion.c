@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "compiler/cuda_launch.h"
+#include "compiler/latent.h"
 
 // ----------------------------------------------------------------------------------------------------------
 // Path of each node
@@ -41,7 +42,8 @@ static const char *unsupported_experts(const mlx_model_t *model, const mlx_modul
     stored[i] = stored_weight(model, options, weight);
     if (weight->dims[0] > MLX_EXPERTS_MOST || node->experts.used > MLX_EXPERTS_MOST_USED)
       return "mixtures of this many experts";
-    if (node->experts.groups > 1) return "groups of experts";
+    if (node->experts.groups > MLX_EXPERTS_MOST_GROUPS) return "this many groups of experts";
+    if (node->experts.groups > 1 && weight->dims[0] < 2 * node->experts.groups) return "groups of one expert";
     if (stored[i].tiles.bits) continue;
     if (stored[i].dtype == MLX_F32) return "experts with f32 matrices";
     if (weight->dims[2] % MLX_CODES) return "experts whose number of columns is not a multiple of 32";
@@ -52,14 +54,17 @@ static const char *unsupported_experts(const mlx_model_t *model, const mlx_modul
 }
 
 static bool same_heads(const mlx_attention_t *a, const mlx_attention_t *b) {
-  return a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim;
+  return a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim &&
+         a->value_dim == b->value_dim;
 }
 
 // The feature of a layer's attention that attention.cu and attention_f32.cu do not support; NULL: there is
 // none.
-static const char *unsupported_attention(const mlx_attention_t *a) {
-  if (a->value_dim) return "latent attention";
-  if (!mlx_attend_has(a->head_dim)) return "attention heads of this size";
+static const char *unsupported_attention(const mlx_graph_t *graph, const mlx_node_t *node) {
+  const mlx_attention_t *a = &node->attention;
+  mlx_latent_t latent;
+  if (!mlx_attend_has(a->head_dim, a->value_dim)) return "attention heads of this size";
+  if (a->value_dim && !mlx_latent_find(graph, node, &latent)) return "latent attention of this form";
   if (a->heads % a->kv_heads != 0) return "attention with this number of KV heads";
   return NULL;
 }
@@ -104,7 +109,7 @@ int mlx_attention_kind(const mlx_graph_t *graph, const mlx_network_attention_t *
 // Adds the heads of attention node |id|.
 static void add_heads(const mlx_graph_t *graph, int id, mlx_network_attention_t *out) {
   const mlx_attention_t *a = &mlx_graph_node(graph, id)->attention;
-  if (!out->unsupported) out->unsupported = unsupported_attention(a);
+  if (!out->unsupported) out->unsupported = unsupported_attention(graph, mlx_graph_node(graph, id));
   if (mlx_attention_kind(graph, out, a) < out->kinds) return;
   if (out->kinds < MLX_HEAD_KINDS)
     out->kind_nodes[out->kinds++] = id;
@@ -281,6 +286,14 @@ static void fuse_permute(const mlx_fusion_t *f, int id, const mlx_node_t *node) 
   if (at(f, id)->kernel && is_free_norm(f, node->operands[0])) at(f, node->operands[0])->fused = true;
 }
 
+// A product of heads reads columns of each head.
+static void fuse_head_columns(const mlx_fusion_t *f, int id, const mlx_node_t *node) {
+  const mlx_node_t *columns = mlx_graph_operand(f->graph, node, 0);
+  if (at(f, id)->kernel && columns->kind == MLX_NODE_HEAD_COLUMNS && columns->uses == 1 &&
+      columns->head_dim % 4 == 0 && columns->start % 4 == 0)
+    at(f, node->operands[0])->fused = true;
+}
+
 static void fuse_scale(const mlx_fusion_t *f, const mlx_node_t *node) {
   const mlx_node_t *embed = mlx_graph_operand(f->graph, node, 0);
   if (embed->kind != MLX_NODE_EMBED || embed->uses != 1 || !at(f, node->operands[0])->kernel) return;
@@ -325,11 +338,22 @@ static void fuse_head_bias(const mlx_fusion_t *f, int id) {
   if (node->kind == MLX_NODE_BIAS && node->uses == 1 && !at(f, id)->leader) at(f, id)->fused = true;
 }
 
+// The append kernel of latent attention completes queries, and normalizes and rotates keys.
+static void fuse_latent(const mlx_fusion_t *f, const mlx_node_t *node) {
+  mlx_latent_t latent;
+  if (!mlx_latent_find(f->graph, node, &latent)) return;
+  for (int i = 0; i < latent.count; ++i) at(f, latent.nodes[i])->fused = true;
+}
+
 static void fuse_attention(const mlx_fusion_t *f, int id, const mlx_node_t *node) {
   const int q = node->operands[0], k = node->operands[1];
   int operands[3] = {q, k, node->operands[2]};
   const int64_t head_dim = node->attention.head_dim;
   if (!at(f, id)->kernel) return;
+  if (node->attention.value_dim) {
+    fuse_latent(f, node);
+    return;
+  }
   if (q != k && is_free_rope(f, q, head_dim) &&
       (!k || (is_free_rope(f, k, head_dim) &&
               mlx_rope_equal(mlx_graph_node(f->graph, q)->rope, mlx_graph_node(f->graph, k)->rope)))) {
@@ -498,6 +522,7 @@ static void fuse(const mlx_fusion_t *f, int id, const mlx_node_t *node) {
   if (node->kind == MLX_NODE_GATED) fuse_gated(f, node);
   if (node->kind == MLX_NODE_PERMUTE) fuse_permute(f, id, node);
   if (node->kind == MLX_NODE_SCALE) fuse_scale(f, node);
+  if (node->kind == MLX_NODE_HEAD_LINEAR) fuse_head_columns(f, id, node);
   if (node->kind == MLX_NODE_ATTENTION) fuse_attention(f, id, node);
   if (node->kind == MLX_NODE_LOGITS) fuse_logits(f, id, node);
   fuse_elements(f, id, node);

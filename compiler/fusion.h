@@ -49,6 +49,8 @@ typedef struct mlx_fused_node {
 //   linear and linear of the same x + gated   one kernel for both products and act(gate) * up
 //   rope of q and of k + attention            the attention kernel rotates, and normalizes the heads of both
 //   bias of q, k or v + the same              the attention kernel adds
+//   columns of each head + product of heads   the product kernel reads the columns
+//   norm, RoPE and joins of latent attention  the attention kernel computes them
 //   bias, columns + another elementwise op    one elementwise kernel; also scale + add
 //   one token: RMS norm, linear, bias, add    the product kernel computes all of them; RMS norm + experts
 //   products of the same x: q, k, v           one launch

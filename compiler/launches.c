@@ -129,7 +129,8 @@ static mlx_status_t add_before(lister_t *l, mlx_launch_t launch, int norm) {
 
 // Long segments have a kernel of their own if attention rounds to 16 bits.
 static mlx_kernel_kind_t attention_kernel(const lister_t *l, const mlx_attention_t *a) {
-  const bool narrow = mlx_module_rounds_attention(l->fusion.options) && a->head_dim <= MLX_ATTEND_WHOLE;
+  const bool narrow =
+      mlx_module_rounds_attention(l->fusion.options) && a->head_dim <= MLX_ATTEND_WHOLE && !a->value_dim;
   return narrow && l->fusion.tokens >= MLX_LONG_STEP ? MLX_KERNEL_ATTENTION : MLX_KERNEL_ATTENTION_F32;
 }
 

@@ -6,6 +6,7 @@
 
 #include "compiler/cuda_image.h"
 #include "compiler/cuda_launch.h"
+#include "compiler/latent.h"
 #include "compiler/launches.h"
 #include "compiler/lower_cuda.h"
 #include "compiler/lower_cuda_few.h"
@@ -184,8 +185,14 @@ static void lower_products(mlx_function_t *f, const mlx_launch_t *l) {
 
 static mlx_built_t lower_head_product(mlx_function_t *f, const mlx_launch_t *l) {
   const mlx_node_t *node = node_at(f, l->node);
-  return mlx_cuda_scores(
-      f, node->name, &(mlx_cuda_product_t){.x = as_f32(f, node->operands[0]), .weight = weight(f, node, 1)});
+  const mlx_node_t *columns = mlx_graph_operand(f->graph, node, 0);
+  const bool reads_columns = mlx_launch_computes(l, node->operands[0]);
+  return mlx_cuda_scores(f, node->name,
+                         &(mlx_cuda_product_t){
+                             .x = as_f32(f, reads_columns ? columns->operands[0] : node->operands[0]),
+                             .weight = weight(f, node, 1),
+                             .first = reads_columns ? columns->start : 0,
+                         });
 }
 
 static mlx_expert_weights_t expert_weights(const mlx_function_t *f, const mlx_node_t *node) {
@@ -301,9 +308,29 @@ static void read_heads(mlx_function_t *f, const mlx_launch_t *l, int id, int nth
   out->x[nth] = as_f32(f, id);
 }
 
+static mlx_built_t lower_latent(mlx_function_t *f, const mlx_launch_t *l) {
+  const mlx_node_t *node = node_at(f, l->node);
+  mlx_latent_t found;
+  if (!mlx_latent_find(f->graph, node, &found)) return MLX_NO_VALUE;  // fusion.c has found it
+  const mlx_cuda_latent_t latent = {
+      .absorbed = as_f32(f, found.absorbed),
+      .q = as_f32(f, found.q),
+      .row = as_f32(f, found.row),
+      .norm = {.gain = weight(f, found.norm, 1), .eps = found.norm->eps},
+      .table = mlx_rope_table(f, found.rope),
+      .query_dim = found.columns->head_dim,
+      .start = found.columns->start,
+      .grow_beta = found.grow ? found.grow->beta : 0,
+      .grow_period = found.grow ? found.grow->period : 0,
+  };
+  return mlx_cuda_attention(f, &node->attention,
+                            &(mlx_cuda_qkv_t){.into_parts = l->parts, .latent = &latent});
+}
+
 static mlx_built_t lower_attention(mlx_function_t *f, const mlx_launch_t *l) {
   const mlx_node_t *node = node_at(f, l->node);
   mlx_cuda_qkv_t qkv = {.sinks = weight(f, node, 3), .into_parts = l->parts};
+  if (node->attention.value_dim) return lower_latent(f, l);
   if (l->appended)
     qkv.x[0] = emitted(f, mlx_graph_operand(f->graph, node, 0)->operands[0]);
   else

@@ -220,8 +220,6 @@ static mlx_built_t chunk_scores(mlx_function_t *g, const mlx_attention_t *a, mlx
   return mlx_build_select(b, "masked_scores", masked, minus_infinity, scores);
 }
 
-static int64_t value_dim(const mlx_attention_t *a) { return a->value_dim ? a->value_dim : a->head_dim; }
-
 // State of the online softmax: largest score so far, sum of the weights, sum of weight * value.
 typedef struct online {
   mlx_built_t parts[3];  // [kv_heads, N, group], the same, [kv_heads, N, group, value_dim]
@@ -241,8 +239,8 @@ static online_t start_softmax(mlx_function_t *g, const mlx_attention_t *a, mlx_b
     soft.parts[0] = mlx_build_float(b, "no_score", -1e30, each);  // finite: infinity minus itself is NaN
   }
   soft.parts[1] = mlx_build_float(b, "weight_start", sinks.id ? 1.0 : 0.0, each);
-  soft.parts[2] =
-      mlx_build_float(b, "sum_start", 0.0, MLX_TYPE(MLX_F32, a->kv_heads, n, group, value_dim(a)));
+  soft.parts[2] = mlx_build_float(b, "sum_start", 0.0,
+                                  MLX_TYPE(MLX_F32, a->kv_heads, n, group, mlx_attention_value_dim(a)));
   return soft;
 }
 
@@ -295,5 +293,6 @@ mlx_built_t mlx_generic_attention(mlx_function_t *g, const mlx_attention_t *a, m
       mlx_build_broadcast(b, "total_weight", soft.parts[1], (int64_t[]){0, 1, 2}, mlx_type_of(soft.parts[2]));
   mlx_built_t attended = mlx_build_binary(b, "by_kv_head", "divide", soft.parts[2], weights);
   attended = mlx_build_transpose(b, "by_token", attended, (int64_t[]){1, 0, 2, 3});
-  return mlx_build_reshape(b, "attended", attended, MLX_TYPE(MLX_F32, n, a->heads * value_dim(a)));
+  return mlx_build_reshape(b, "attended", attended,
+                           MLX_TYPE(MLX_F32, n, a->heads * mlx_attention_value_dim(a)));
 }

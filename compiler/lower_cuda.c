@@ -166,14 +166,14 @@ static attend_tile_t choose_attend_tile(const mlx_attention_t *a) {
 
 // Whether the kernel for long segments rounds queries and softmax weights to 16 bits.
 static bool rounds(const mlx_function_t *g, const mlx_attention_t *a) {
-  return mlx_module_rounds_attention(g->options) && a->head_dim <= MLX_ATTEND_WHOLE;
+  return mlx_module_rounds_attention(g->options) && a->head_dim <= MLX_ATTEND_WHOLE && !a->value_dim;
 }
 
 static mlx_attend_f32_tile_t choose_f32_tile(const mlx_function_t *g, const mlx_attention_t *a,
                                              bool is_long) {
   const mlx_dtype_t kv = g->options->kv;
   const int64_t bytes = kv == MLX_Q8_0 ? 1 : (int64_t)mlx_dtype_info(kv)->block_bytes;
-  return mlx_attend_f32_tile(is_long, g->size.tokens, a->heads, a->kv_heads, a->head_dim, bytes,
+  return mlx_attend_f32_tile(is_long, g->size.tokens, a->heads, a->kv_heads, a->head_dim, a->value_dim, bytes,
                              mlx_cuda_is_hopper(g), g->options->kernels->gpu->blocks);
 }
 
@@ -196,12 +196,17 @@ mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g, const mlx_att
   return t;
 }
 
+static const char *attend_symbol(const mlx_attention_t *a) {
+  return a->value_dim ? "mlx_attend_latent" : "mlx_attend";
+}
+
 // What attention.cu and attention_f32.cu share.
 static mlx_text_t define_attention(const mlx_function_t *g, const mlx_attention_t *a, bool is_long) {
   mlx_text_t definitions = {0};
-  mlx_text_puts(&definitions, "NAME=mlx_attend\n");
+  mlx_text_printf(&definitions, "NAME=%s\n", attend_symbol(a));
   MLX_DEFINE(&definitions, {"SINKS", a->sinks.id != 0}, {"head_dim", a->head_dim});
   mlx_cuda_define_type(&definitions, "kv", g->options->kv);
+  if (a->value_dim) MLX_DEFINE(&definitions, {"value_dim", a->value_dim});
   mlx_text_printf(&definitions, "scale=%.9ef\n", a->scale);
   if (a->softcap != 0.0) mlx_text_printf(&definitions, "softcap=%.9ef\n", a->softcap);
   MLX_DEFINE(&definitions, {"long_tiles", is_long});
@@ -240,6 +245,39 @@ static const char *append_image(mlx_function_t *g, const mlx_attention_t *a, con
   if (has_norms) mlx_cuda_define_float(&definitions, "head_norm_eps", qkv->norms[0].eps);
   if (qkv->value_norm) MLX_DEFINE(&definitions, {"value_norm", 1});
   return mlx_cuda_image(g, MLX_KERNEL_ATTENTION_F32, &definitions);
+}
+
+// Latent attention: writes keys to the KV pool, and returns q.
+static mlx_built_t append_latent(mlx_function_t *g, const mlx_attention_t *a, const mlx_cuda_latent_t *l) {
+  mlx_text_t definitions = {0};
+  mlx_text_puts(&definitions, "NAME=mlx_append_latent\n");
+  MLX_DEFINE(&definitions, {"APPEND", 1}, {"LATENT_ROWS", 1}, {"head_dim", a->head_dim});
+  mlx_cuda_define_type(&definitions, "kv", g->options->kv);
+  MLX_DEFINE(&definitions, {"value_dim", a->value_dim});
+  if (l->table->rope->adjacent) MLX_DEFINE(&definitions, {"adjacent", 1});
+  mlx_cuda_define_float(&definitions, "head_norm_eps", l->norm.eps);
+  if (l->grow_period) mlx_cuda_define_float(&definitions, "grow_beta", l->grow_beta);
+  if (l->grow_period) MLX_DEFINE(&definitions, {"grow_period", l->grow_period});
+  mlx_extern_t kernel = {
+      .symbol = "mlx_append_latent",
+      .file = mlx_cuda_image(g, MLX_KERNEL_ATTENTION_F32, &definitions),
+      .grid = {a->heads + 1, g->size.tokens, 1},
+      .threads = 128,
+      .operands = {l->absorbed, l->q, l->row, mlx_cuda_f32(g, "gain_f32", l->norm.gain), l->table->cos,
+                   l->table->sin, g->batch, mlx_builder_load(g->b, MLX_ARG_KV)},
+      .operand_count = 8,
+      .updated_from = 7,
+      .result = MLX_TYPE(MLX_F32, g->size.tokens, a->heads * a->head_dim),
+      .constant_count = 6};
+  mlx_built_t pool = {0};
+  if (!kernel.file) return MLX_NO_VALUE;
+  mlx_cuda_place_layer(g, a, &kernel);
+  kernel.constants[3] = (int32_t)a->heads;
+  kernel.constants[4] = (int32_t)l->query_dim;
+  kernel.constants[5] = (int32_t)l->start;
+  const mlx_built_t queries = mlx_build_extern(g->b, "append", &kernel, &pool);
+  if (queries.id) mlx_builder_store(g->b, MLX_ARG_KV, pool);
+  return queries;
 }
 
 // Writes k and v to the KV pool, unless another layer has done so, and returns q, as attention reads them.
@@ -321,11 +359,11 @@ static mlx_built_t attend(mlx_function_t *g, const mlx_attention_t *a, mlx_exter
   mlx_built_t updated;
   if (!kernel->file || !q.id) return MLX_NO_VALUE;
   memcpy(kernel->operands, operands, sizeof operands);
-  kernel->symbol = "mlx_attend";
+  kernel->symbol = attend_symbol(a);
   kernel->operand_count = 4;
   if (sinks.id) kernel->operands[kernel->operand_count++] = sinks;
   kernel->updated_from = kernel->operand_count;
-  const int64_t n = g->size.tokens, columns = a->heads * a->head_dim;
+  const int64_t n = g->size.tokens, columns = a->heads * mlx_attention_value_dim(a);
   if (old.id)
     kernel->operands[kernel->operand_count++] = old;
   else if (qkv->into_parts)
@@ -344,7 +382,8 @@ static mlx_built_t attend(mlx_function_t *g, const mlx_attention_t *a, mlx_exter
 
 static mlx_built_t result_of(const mlx_function_t *g, const mlx_attention_t *a, const mlx_cuda_qkv_t *qkv,
                              mlx_built_t attended) {
-  return qkv->into_parts ? mlx_cuda_as_parts(attended, g->size.tokens, a->heads * a->head_dim) : attended;
+  return qkv->into_parts ? mlx_cuda_as_parts(attended, g->size.tokens, a->heads * mlx_attention_value_dim(a))
+                         : attended;
 }
 
 mlx_built_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, const mlx_cuda_qkv_t *qkv) {
@@ -352,7 +391,9 @@ mlx_built_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, cons
       qkv->sinks.id ? mlx_build_convert(g->b, "sinks_f32", qkv->sinks, MLX_F32) : MLX_NO_VALUE;
   mlx_extern_t kernel = attend_32(g, a, false);
   const bool changes = qkv->x[1].id || qkv->table || qkv->biases[0].id;
-  const mlx_built_t rotated = changes ? append(g, a, qkv) : qkv->x[0];
+  const mlx_built_t rotated = qkv->latent ? append_latent(g, a, qkv->latent)
+                              : changes   ? append(g, a, qkv)
+                                          : qkv->x[0];
   mlx_built_t attended = attend(g, a, &kernel, rotated, qkv, sinks, MLX_NO_VALUE);
   if (g->size.tokens < MLX_LONG_STEP) return result_of(g, a, qkv, attended);
   mlx_extern_t long_kernel = rounds(g, a) ? attend_16(g, a) : attend_32(g, a, true);

@@ -23,6 +23,7 @@ typedef struct mlx_cuda_product {
   bool into_parts;   // EPILOGUE_GATED: the result is stored as bf16 parts, in the order of 16-bit weights
   bool few;          // the kernel for 9 to 16 tokens, which reads x as f32
   mlx_built_t into;  // the result is written there; MLX_NO_VALUE: to a new value
+  int64_t first;     // of heads: the first of the columns of a head of x that are multiplied
 } mlx_cuda_product_t;
 mlx_built_t mlx_cuda_linear(mlx_function_t *g, const char *name, const mlx_cuda_product_t *p);
 // Products of |x| with 2 or 3 matrices of 16-bit weights in one launch.
@@ -39,16 +40,26 @@ mlx_cuda_tiles_t mlx_cuda_attention_tiles(const mlx_function_t *g, const mlx_att
 // Sets the first constants of a kernel that uses the KV pool: how a layer's pages are found (Layer of
 // attention_pages.cuh).
 void mlx_cuda_place_layer(const mlx_function_t *g, const mlx_attention_t *a, mlx_extern_t *kernel);
+// Queries and keys of latent attention, as the kernel that stores keys reads them (mlx_latent_t of latent.h).
+typedef struct mlx_cuda_latent {
+  mlx_built_t absorbed, q, row;
+  mlx_cuda_norm_t norm;           // of keys
+  const mlx_rope_table_t *table;  // of the last columns of keys, and of the columns of q from |start| on
+  int64_t query_dim, start;       // of a head of q
+  double grow_beta;
+  int64_t grow_period;  // 0: queries do not grow
+} mlx_cuda_latent_t;
 // Queries, keys and values of attention. The kernel that stores keys and values adds |biases| first, then
 // normalizes and then rotates each head of q and k.
 typedef struct mlx_cuda_qkv {
-  mlx_built_t x[3];               // k and v MLX_NO_VALUE: they are in the KV pool already
-  mlx_built_t biases[3];          // each may be MLX_NO_VALUE
-  mlx_cuda_norm_t norms[2];       // of q and k; of all that there are or none, with the same eps
-  bool value_norm;                // v has one too, without a gain
-  const mlx_rope_table_t *table;  // NULL: q and k need no rotation
-  mlx_built_t sinks;              // may be MLX_NO_VALUE
-  bool into_parts;                // the result is stored as bf16 parts, in the order of 16-bit weights
+  mlx_built_t x[3];                 // k and v MLX_NO_VALUE: they are in the KV pool already
+  mlx_built_t biases[3];            // each may be MLX_NO_VALUE
+  mlx_cuda_norm_t norms[2];         // of q and k; of all that there are or none, with the same eps
+  bool value_norm;                  // v has one too, without a gain
+  const mlx_rope_table_t *table;    // NULL: q and k need no rotation
+  mlx_built_t sinks;                // may be MLX_NO_VALUE
+  bool into_parts;                  // the result is stored as bf16 parts, in the order of 16-bit weights
+  const mlx_cuda_latent_t *latent;  // in place of |x| to |table|; NULL: the attention is not latent
 } mlx_cuda_qkv_t;
 mlx_built_t mlx_cuda_attention(mlx_function_t *g, const mlx_attention_t *a, const mlx_cuda_qkv_t *qkv);
 

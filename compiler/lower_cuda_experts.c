@@ -54,6 +54,8 @@ static void define_choice(const mixture_t *m, mlx_text_t *d) {
   if (e->sum_eps != 0.0) mlx_cuda_define_float(d, "sum_eps", e->sum_eps);
   if (e->weight_scale != 0.0) mlx_cuda_define_float(d, "weight_scale", e->weight_scale);
   if (e->spread != 0.0) mlx_cuda_define_float(d, "spread", e->spread);
+  if (e->groups > 1) MLX_DEFINE(d, {"expert_groups", e->groups}, {"groups_used", e->groups_used});
+  if (e->groups > 1 && e->groups_by_best) MLX_DEFINE(d, {"groups_by_best", 1});
 }
 
 static void add_operand(mlx_extern_t *kernel, mlx_built_t value) {
@@ -272,12 +274,17 @@ mlx_built_t mlx_cuda_scores(mlx_function_t *g, const char *name, const mlx_cuda_
   const mlx_built_t x = p->x, weight = p->weight;
   const bool of_heads = weight.rank == 3;
   const int64_t m = x.dims[0], heads = of_heads ? weight.dims[0] : 1, n = weight.dims[of_heads];
-  const bool vector = m <= 64;  // measured on an H200: tiles do not fill the GPU
+  const int64_t k = weight.dims[of_heads + 1], x_dim = x.dims[1] / heads,
+                tiles = mlx_ceil_div(m, 16) * mlx_ceil_div(n, 32) * heads;
+  // Measured on an H200: tiles of one matrix do not fill the GPU. Those of all heads may.
+  const bool fills = m > MLX_GEMV_TOKENS && k >= 64 && tiles >= g->options->kernels->gpu->blocks;
+  const bool vector = m <= 64 && !(of_heads && fills);
   mlx_text_t d = {0};
   mlx_text_printf(&d, "NAME=mlx_scores\n%s=1\n", vector ? "SCORES_VECTOR" : "SCORES");
-  MLX_DEFINE(&d, {"n", n}, {"k", weight.dims[of_heads + 1]});
+  MLX_DEFINE(&d, {"n", n}, {"k", k});
   if (weight.dtype != MLX_F32) mlx_cuda_define_type(&d, "matrix", weight.dtype);
   if (of_heads) MLX_DEFINE(&d, {"heads", heads});
+  if (x_dim != k) MLX_DEFINE(&d, {"x_dim", x_dim}, {"x_start", p->first});
   mlx_extern_t kernel = {.symbol = "mlx_scores",
                          .file = mlx_cuda_image(g, MLX_KERNEL_EXPERTS, &d),
                          .grid = {vector ? mlx_ceil_div(n, 4) : mlx_ceil_div(m, 16),

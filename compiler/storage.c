@@ -115,7 +115,7 @@ static mlx_dtype_t float_dtype(const mlx_weight_t *weight, mlx_storage_t storage
 }
 
 // The GPU kernels multiply routers of floats. A quantized one (MLX) is small and dequantized exactly. So are
-// the matrices of heads, which no GPU kernel multiplies.
+// the matrices of heads, which the same kernel multiplies.
 static bool in_tiles_layout(const mlx_weight_t *weight) {
   if (weight->roles & (MLX_ROLE_ROUTER | MLX_ROLE_HEADS)) return false;
   return mlx_weight_is_matrix(weight) || mlx_weight_is_experts(weight);

@@ -178,6 +178,10 @@ static inline bool mlx_node_stores_kv(const mlx_node_t *node) {
 static inline int64_t mlx_attention_kv_parts(const mlx_attention_t *attention) {
   return attention->value_dim ? 1 : 2;
 }
+// Numbers of a value.
+static inline int64_t mlx_attention_value_dim(const mlx_attention_t *attention) {
+  return attention->value_dim ? attention->value_dim : attention->head_dim;
+}
 int64_t mlx_attention_kv_numbers(const mlx_attention_t *attention);
 // Numbers that the KV cache keeps for one position: those of all attention nodes that store them. The layers
 // of an encoder share a place: no later step reads them.

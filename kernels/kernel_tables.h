@@ -69,6 +69,7 @@
 #define MLX_MAX_SAMPLED_VOCAB 393216  // sample.cu
 #define MLX_EXPERTS_MOST 1024         // experts.cu: of a layer
 #define MLX_EXPERTS_MOST_USED 32      // experts.cu: of a token
+#define MLX_EXPERTS_MOST_GROUPS 32    // experts.cu: of a router
 #define MLX_CUDA_MAX_TAPS 16          // recurrent.cu: of a convolution
 #define MLX_CUDA_MAX_KEY_DIM 256      // recurrent.cu: of keys, also of the states of a scan
 

@@ -8,7 +8,8 @@
 //
 // Heads of more than 256 are read in pieces of PIECE columns, because a unit of whole keys and values
 // does not fit shared memory: first the pieces of the keys, then those of the values, each of which is
-// merged at once.
+// merged at once. The last piece of keys may be narrower with latent attention, whose values are read from
+// the keys.
 //
 // Products run on tensor cores as TF32: a number is the sum of a part of 11 bits and the rest. The product
 // of two rests is below 2^-23 of the result and left out. Numbers of a 16-bit or 8-bit pool have no rest.
@@ -16,14 +17,15 @@
 //
 // Sizes of a model other than the size of a head are parameters, so that one image serves many models.
 //
-// Macros:  NAME (symbol), APPEND (1: the kernel of attention_append.cuh, which has its own macros), else
-//          SINKS (1: the kernel has them), SPLIT (cluster.cuh). attention_config.cuh has the other constants.
+// Macros:  NAME (symbol), APPEND (1: the kernel of attention_append.cuh, or with LATENT_ROWS that of
+//          attention_append_latent.cuh, which have their own macros), else SINKS (1: the kernel has them),
+//          SPLIT (cluster.cuh). attention_config.cuh has the other constants.
 //
 // attend   (q f32 [N, heads*HEAD_DIM] rotated, pool, batch, placed (place.cu), with SINKS also sinks f32
-//           [heads], out f32 or 16-bit [N, heads*HEAD_DIM]: only rows of the tiles are written, and zeros for
-//           padding tokens that a tile names; int layer, page, before (Layer), share, inverse (Share),
+//           [heads], out f32 or 16-bit [N, heads*VALUE_DIM]: only rows of the tiles are written, and zeros
+//           for padding tokens that a tile names; int layer, page, before (Layer), share, inverse (Share),
 //           window (2^30: none), part_rows: if not 0, out has the bf16 parts of the result in the order of
-//           16-bit weights (packed.cu), with this MP; heads*HEAD_DIM % 128 == 0)
+//           16-bit weights (packed.cu), with this MP; heads*VALUE_DIM % 128 == 0)
 //          grid (KV heads, tiles, SPLIT), block (THREADS, 1, 1)
 //          dynamic shared memory: mlx_attend_f32_tile (compiler/cuda_launch.h)
 //          A block has QUERIES queries (token x head, for the heads that share keys): 8, or 16 for each of
@@ -33,7 +35,9 @@
 //          The compiler chooses these numbers.
 //          With config.warpgroups, attention_warpgroups.cuh computes the tile.
 
-#if APPEND
+#if APPEND && LATENT_ROWS
+#include "attention_append_latent.cuh"
+#elif APPEND
 #include "attention_append.cuh"
 #else
 #include "attention_warpgroups.cuh"
@@ -43,12 +47,22 @@
 // ---- keys and values in shared memory, as the pool stores them ----
 
 // Rows have WIDTH columns. Those past HEAD_DIM are zero in queries and keys; in values they are not set, and
-// their results are not used.
+// their results are not used. Nor are those past VALUE_DIM.
 constexpr int WIDTH = (HEAD_DIM + 15) / 16 * 16;
-// Columns of keys and values that are in shared memory at a time.
+// Columns of keys and values that are in shared memory at a time: PIECES of keys, then VALUE_PIECES of
+// values.
 constexpr bool CUT = HEAD_DIM > 256;
-constexpr int PIECE = !CUT ? WIDTH : HEAD_DIM % 128 ? 64 : 128, PIECES = WIDTH / PIECE;
-static_assert(!CUT || HEAD_DIM % PIECE == 0, "pieces");
+constexpr int PIECE = !CUT                        ? WIDTH
+                      : HEAD_DIM % 128 && !LATENT ? 64
+                                                  : 128,
+              PIECES = (WIDTH + PIECE - 1) / PIECE, VALUE_PIECES = !CUT ? 1 : (VALUE_DIM + PIECE - 1) / PIECE,
+              ALL_PIECES = PIECES + VALUE_PIECES;
+constexpr bool NARROW_LAST = CUT && HEAD_DIM % PIECE != 0;  // the last piece has fewer columns
+static_assert(!CUT || HEAD_DIM % (LATENT ? 32 : PIECE) == 0, "pieces");
+// Columns of a piece.
+__device__ __forceinline__ constexpr int columns_of(int piece) {
+  return NARROW_LAST && piece + 1 == PIECES ? HEAD_DIM % PIECE : PIECE;
+}
 // Bytes of a row. Lanes that read together use different banks: rows are padded, or their 16-byte chunks are
 // swapped (SWAPPED).
 constexpr int QUERY_PITCH = WIDTH % 32 ? WIDTH : WIDTH + 16;  // floats
@@ -146,7 +160,7 @@ __device__ __forceinline__ void score_piece(float (&score)[FRAGMENTS][4], Produc
   queries += lane_row() * QUERY_PITCH + lane_quad() * 4;
   keys += lane_row() * KEY_ROW;
 #pragma unroll 2
-  for (int part = 0; part < PIECE; part += 32) {
+  for (int part = 0; part < columns_of(nth); part += 32) {
 #pragma unroll
     for (int at = 0; at < 32; at += 16) {
       const int column = part + at;
@@ -303,14 +317,15 @@ constexpr int PART_PITCH = PIECE + 4;            // floats
 constexpr int PART = MERGED ? QUERIES * PART_PITCH * 4 : 0;  // bytes of a unit's sums, in place of its values
 constexpr int KEYS_SIZE = STAGES * STEP * KEY_ROW, VALUES_SIZE = STAGES * STEP * VALUE_ROW,
               SECOND_SIZE = PART > VALUES_SIZE ? PART : VALUES_SIZE;
-// Pieces of keys and values alternate between two places, which therefore have one size.
+// Pieces of keys and values alternate between two places, which therefore have one size. A round continues
+// where the one before it ended.
 constexpr int KEY_BYTES = CUT && SECOND_SIZE > KEYS_SIZE ? SECOND_SIZE : KEYS_SIZE,
               VALUE_BYTES = CUT ? KEY_BYTES : SECOND_SIZE;
 static_assert(!MERGED || STAGES == 1, "parts replace values");
 static_assert(!CUT || (MERGED && WQ == 1), "pieces");
-// The place of a piece of the keys (|what| 0) or values (1).
-__device__ __forceinline__ constexpr int place_of(int what, int piece) {
-  return CUT ? (what * PIECES + piece) % 2 : what;
+// The place of a piece of the keys (|what| 0) or values (1) of a round.
+__device__ __forceinline__ constexpr int place_of(int what, int piece, int round) {
+  return CUT ? (what * PIECES + piece + (ALL_PIECES % 2 ? round : 0)) % 2 : what;
 }
 
 // Sums of a lane: of weight * value (columns 16 * i + 4 * quad and the next three of a piece), and the
@@ -331,7 +346,7 @@ __device__ __forceinline__ void clear(Sums &s) {
 // Merged sums: the threads of a query divide the groups of 4 columns of each piece of its result.
 constexpr int OWN = (COLUMNS / 4 + THREADS / QUERIES - 1) / (THREADS / QUERIES);
 struct Merged {
-  float4 sum[PIECES][OWN];
+  float4 sum[VALUE_PIECES][OWN];
   float peak, weight;
 };
 
@@ -353,14 +368,14 @@ struct Parts {
   }
   __device__ __forceinline__ int column_of(int own) const { return (nth + own * threads) * 4; }
   // The sums of a unit, in place of a piece of its values.
-  __device__ __forceinline__ float *sums_of(int group, int piece) const {
-    return (float *)(places + group * (KEY_BYTES + VALUE_BYTES) + place_of(1, piece) * KEY_BYTES);
+  __device__ __forceinline__ float *sums_of(int group, int piece, int round) const {
+    return (float *)(places + group * (KEY_BYTES + VALUE_BYTES) + place_of(1, piece, round) * KEY_BYTES);
   }
-  __device__ __forceinline__ void store(int group, int piece, int query, const Sums &s) const {
+  __device__ __forceinline__ void store(int group, int piece, int round, int query, const Sums &s) const {
 #pragma unroll
     for (int half = 0; half < HALVES; half++) {
       const int line = query + lane_row() + half * 8;
-      float *to = sums_of(group, piece) + line * PART_PITCH + lane_quad() * 4;
+      float *to = sums_of(group, piece, round) + line * PART_PITCH + lane_quad() * 4;
 #pragma unroll
       for (int i = 0; i < SIXTEENS; i++) *(float4 *)(to + i * 16) = s.sum[half][i];
       if (lane_quad() > 0) continue;
@@ -369,12 +384,12 @@ struct Parts {
     }
   }
   static constexpr int ROUND = WK * SPLIT;
-  __device__ __forceinline__ void gather(int piece, int units, int first_line) const {
+  __device__ __forceinline__ void gather(int piece, int round, int units, int first_line) const {
     constexpr int FOURS = COLUMNS / 4;
 #pragma unroll 4
     for (int i = threadIdx.x; i < LINES * units * FOURS; i += THREADS) {
       const int unit = i / FOURS % units, nth = i / FOURS / units;
-      const float *from = sums_of(unit % WK, piece) + (first_line + nth) * PART_PITCH + i % FOURS * 4;
+      const float *from = sums_of(unit % WK, piece, round) + (first_line + nth) * PART_PITCH + i % FOURS * 4;
       *(float4 *)(gathered + (nth * ROUND + unit) * COLUMNS + i % FOURS * 4) =
           read_cluster4(shared_address(from), unit / WK);
     }
@@ -385,17 +400,19 @@ struct Parts {
       to[LINES * ROUND] = read_cluster(weights + at, unit / WK);
     }
   }
-  // Merges a piece of |units| units in ascending order. A unit that a query does not see has no peak and
-  // zeros. Called by all threads after store(); the pieces of a round have the same factors, so that the last
-  // one changes the softmax of |total|.
-  __device__ __forceinline__ void merge_units(Merged &total, int piece, int units, int rank) const {
-    const float *part = sums_of(0, piece) + line * PART_PITCH, *peak = peaks + line, *weight = weights + line;
+  // Merges a piece of the |units| units of a round in ascending order. A unit that a query does not see has
+  // no peak and zeros. Called by all threads after store(); the pieces of a round have the same factors, so
+  // that the last one changes the softmax of |total|.
+  __device__ __forceinline__ void merge_units(Merged &total, int piece, int round, int units,
+                                              int rank) const {
+    const float *part = sums_of(0, piece, round) + line * PART_PITCH, *peak = peaks + line,
+                *weight = weights + line;
     float top = total.peak, sum = total.weight;
     int part_pitch = (KEY_BYTES + VALUE_BYTES) / 4, pitch = QUERIES;
     if (SPLIT > 1 && !alone) {
       const int own_line = line - rank * LINES;
       wait_cluster();
-      gather(piece, units, rank * LINES);
+      gather(piece, round, units, rank * LINES);
       wait_cluster();  // before a block overwrites its parts, or exits
       part = gathered + own_line * ROUND * COLUMNS, part_pitch = COLUMNS, pitch = 1;
       peak = gathered + LINES * ROUND * COLUMNS + own_line * ROUND, weight = peak + LINES * ROUND;
@@ -421,15 +438,15 @@ struct Parts {
         }
       }
     }
-    if (piece + 1 == PIECES) total.peak = top, total.weight = sum;
+    if (piece + 1 == VALUE_PIECES) total.peak = top, total.weight = sum;
     if (alone) __syncthreads();  // before a warp overwrites its parts
   }
 };
 
 // Zeros for a padding token: its heads that share the keys of |head|.
 __device__ __forceinline__ void clear_token(const Result &to, int token, int head, int share) {
-  for (int i = threadIdx.x * 4; i < share * HEAD_DIM; i += THREADS * 4)
-    put_result(to, token, head * share * HEAD_DIM + i, make_float4(0, 0, 0, 0));
+  for (int i = threadIdx.x * 4; i < share * VALUE_DIM; i += THREADS * 4)
+    put_result(to, token, head * share * VALUE_DIM + i, make_float4(0, 0, 0, 0));
 }
 
 // Copies of keys and values to shared memory, [STAGES][STEP] rows each; or of pieces of them.
@@ -447,14 +464,14 @@ struct Copies {
         CUT ? (HEAD_DIM - COLUMNS) * (int)sizeof(pool_t) : 0;  // bytes between rows of a piece
     const int unit = work.unit_of(round), first = (work.begin + unit) * STEP;
     const int thread = threadIdx.x % (32 * WQ);
-    unsigned char *to = place_of(WHAT, piece) ? values : keys;
+    unsigned char *to = place_of(WHAT, piece, round) ? values : keys;
     to += round % STAGES * STEP * PITCH;
 #pragma unroll
     for (int page = 0; page < PAGES && WHAT == 0 && piece == 0; page++)
       valid[page] = unit < work.units && pages.find_block(blocks[page], first + page * PAGE, work.head);
 #pragma unroll
     for (int page = 0; page < PAGES && unit < work.units; page++) {
-      const unsigned char *from = pool + (valid[page] ? blocks[page] + WHAT * BLOCK : 0),
+      const unsigned char *from = pool + (valid[page] ? blocks[page] + (LATENT ? 0 : WHAT * BLOCK) : 0),
                           *columns = from + piece * COLUMNS * (int)sizeof(pool_t);
       const int rows = valid[page] ? work.visible - first - page * PAGE : 0;
 #pragma unroll
@@ -463,6 +480,7 @@ struct Copies {
         const int row = WHOLE ? thread / CHUNKS + i / CHUNKS : (thread + i) / CHUNKS;
         const int nth = WHOLE ? thread % CHUNKS : (thread + i) % CHUNKS;
         if (PAGE * CHUNKS % (32 * WQ) && thread + i >= PAGE * CHUNKS) break;
+        if (NARROW_LAST && nth * CHUNK >= columns_of(piece) * (int)sizeof(pool_t)) continue;
         unsigned char *chunk =
             to + (page * PAGE + row) * PITCH + (WHAT ? value_chunk(nth, row) : key_chunk(nth, row)) * CHUNK;
         copy_bytes<CHUNK>(chunk, columns + (thread + i) * CHUNK + row * CUT_OFF, row < rows);
@@ -542,8 +560,8 @@ __device__ __forceinline__ void add_units(Sums &sums, Merged &total, const Parts
     if (STAGES == 1) wait_group();
     if (MERGED) {
       const int left = work.units - round * work.each;
-      if (unit < work.units) parts.store(work.wk, 0, work.wq * 16, sums);
-      parts.merge_units(total, 0, left < work.each ? left : work.each, work.rank);
+      if (unit < work.units) parts.store(work.wk, 0, round, work.wq * 16, sums);
+      parts.merge_units(total, 0, round, left < work.each ? left : work.each, work.rank);
     }
     if (STAGES == 1) copies.start<1>(work, pages, round + 1);
   }
@@ -574,26 +592,26 @@ __device__ __forceinline__ void add_units_cut(Merged &total, const Parts &parts,
       __syncwarp();
       if (sees)
         score_piece(score, products, piece, queries + piece * PIECE,
-                    place_of(0, piece) ? copies.values : copies.keys);
+                    place_of(0, piece, round) ? copies.values : copies.keys);
     }
     if (sees)
       sums.soft = softmax_weights(score, (work.begin + unit) * STEP + lane_quad() * 2, own, work.window,
                                   work.is_edge(unit));
 #pragma unroll
-    for (int piece = 0; piece < PIECES; piece++) {
+    for (int piece = 0; piece < VALUE_PIECES; piece++) {
       __syncwarp();  // as above; the parts of the piece before are merged
-      if (piece + 1 < PIECES)
+      if (piece + 1 < VALUE_PIECES)
         copies.start<1>(work, pages, round, piece + 1);
       else
         copies.start<0>(work, pages, round + 1);
       wait_copies<1>();
       __syncwarp();
       if (sees)
-        add_values(score, place_of(1, piece) ? copies.values : copies.keys,
+        add_values(score, place_of(1, piece, round) ? copies.values : copies.keys,
                    [&](int i, int half, float4 sum) { sums.sum[half][i] = sum; });
       __syncwarp();  // before the parts replace the values
-      if (unit < work.units) parts.store(work.wk, piece, 0, sums);
-      parts.merge_units(total, piece, left < work.each ? left : work.each, work.rank);
+      if (unit < work.units) parts.store(work.wk, piece, round, 0, sums);
+      parts.merge_units(total, piece, round, left < work.each ? left : work.each, work.rank);
     }
   }
 }
@@ -609,7 +627,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(config.threads, RESIDENT)
   batch = after_wait(batch);
   extern __shared__ __align__(16) unsigned char memory[];
   const int kv_heads = gridDim.x, width = kv_heads * share * HEAD_DIM;
-  const Result result = {out, part_rows, width};
+  const Result result = {out, part_rows, kv_heads * share * VALUE_DIM};
   const Tile tile = read_tile(placed, blockIdx.y);  // the same for all blocks of a cluster
   if (tile.slot < 0) {
     if (tile.first >= 0 && blockIdx.z == 0) clear_token(result, tile.first, blockIdx.x, share);
@@ -651,7 +669,7 @@ extern "C" __global__ void CLUSTER __launch_bounds__(config.threads, RESIDENT)
   const Parts parts(groups, work.alone, work.rank);
   clear(sums);
 #pragma unroll
-  for (int i = 0; i < PIECES * OWN; i++) total.sum[i / OWN][i % OWN] = make_float4(0, 0, 0, 0);
+  for (int i = 0; i < VALUE_PIECES * OWN; i++) total.sum[i / OWN][i % OWN] = make_float4(0, 0, 0, 0);
   total.peak = NO_SCORE, total.weight = 0;
   if constexpr (CUT)
     add_units_cut(total, parts, work, queries, copies, pages);
@@ -659,14 +677,14 @@ extern "C" __global__ void CLUSTER __launch_bounds__(config.threads, RESIDENT)
     add_units(sums, total, parts, work, queries + work.wq * 16 * QUERY_PITCH, copies, pages);
 
   auto store = [&](int nth, int column, float4 s, float peak, float weight) {
-    if (nth >= work.end_query || (WIDTH > HEAD_DIM && column >= HEAD_DIM)) return;
+    if (nth >= work.end_query || (VALUE_PIECES * PIECE > VALUE_DIM && column >= VALUE_DIM)) return;
     const int head = work.head_of(nth);
     const float scale = final_scale(peak, weight, sinks, head);
-    put_result(result, work.token_of(nth), head * HEAD_DIM + column,
+    put_result(result, work.token_of(nth), head * VALUE_DIM + column,
                make_float4(s.x * scale, s.y * scale, s.z * scale, s.w * scale));
   };
 #pragma unroll
-  for (int i = 0; i < PIECES * OWN && MERGED; i++)
+  for (int i = 0; i < VALUE_PIECES * OWN && MERGED; i++)
     if (parts.column_of(i % OWN) < COLUMNS)
       store(tile.query + parts.line, i / OWN * PIECE + parts.column_of(i % OWN), total.sum[i / OWN][i % OWN],
             total.peak, total.weight);

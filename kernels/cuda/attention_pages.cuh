@@ -1,8 +1,9 @@
 // Attention: numbers of the KV pool, and their addresses.
 //
 // Pool: [pages][layers of a page], and of a layer [KV heads][2: key, value][PAGE][HEAD_DIM] numbers of type
-// config.kv. A module may have window pages too (step.h), which come first. Layers may have other numbers and
-// sizes of heads, so the kernels know only where their layer is in a page.
+// config.kv; with latent attention, a layer has one KV head and only keys. A module may have window pages
+// too (step.h), which come first. Layers may have other numbers and sizes of heads, so the kernels know only
+// where their layer is in a page.
 #pragma once
 
 #include "config.cuh"
@@ -62,8 +63,8 @@ struct Pages {
     start = (layer.at + (u64)windows * layer.before) * LINE;
     page_bytes = (u64)layer.page * LINE;
   }
-  // Offset of the keys of a position's page and head in the pool, in bytes; the values are BLOCK later. False
-  // for an invalid position or page.
+  // Offset of the keys of a position's page and head in the pool, in bytes; the values are BLOCK later,
+  // unless they are parts of the keys. False for an invalid position or page.
   __device__ __forceinline__ bool find_block(u64 &block, int position, int head) const {
     if ((u32)position >= (u32)positions) return false;
     const int page = table[position / PAGE];

@@ -14,6 +14,10 @@ constexpr int QUERIES = config.queries, STEP = config.step,
               STAGES = config.warpgroups && !WARPGROUPS ? 1 : config.stages,
               THREADS = config.warpgroups ? 256 : config.threads;
 constexpr int HALVES = QUERIES <= 8 ? 1 : 2, WQ = QUERIES <= 16 ? 1 : QUERIES / 16, WK = THREADS / 32 / WQ;
+// Latent attention: values are the first numbers of keys.
+constexpr bool LATENT = config.value_dim > 0;
+constexpr int VALUE_DIM = LATENT ? config.value_dim : HEAD_DIM;
+static_assert(VALUE_DIM <= HEAD_DIM && VALUE_DIM % 4 == 0, "values");
 static_assert(QUERIES == 8 || QUERIES == 16 * WQ, "queries");
 static_assert(THREADS == 32 * WQ * WK && THREADS % QUERIES == 0, "threads");
 

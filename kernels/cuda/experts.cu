@@ -31,9 +31,10 @@
 //   residual. N % 4 == 0
 //   Launch: grid (ceil(N/1024), tokens, 1), block (256, 1, 1)
 //
-// SCORES    (x[tokens, HEADS, K] f32, w[HEADS, N, K], y[tokens, HEADS, N] f32; tokens)
+// SCORES    (x[tokens, HEADS, X_DIM] f32, of each head K numbers from X_START on, w[HEADS, N, K],
+//           y[tokens, HEADS, N] f32; tokens)
 //   y = x.w^T in f32, of each head: routers, other matrices that no product kernel takes, and products of
-//   heads. K % 4 == 0
+//   heads. K, X_DIM and X_START are multiples of 4
 //   Launch: with SCORES_VECTOR instead, a warp for each row of w: grid (ceil(N/4), tokens, HEADS), block
 //           (128, 1, 1); else tiles of 16 tokens x 32 rows: grid (ceil(tokens/16), ceil(N/32) * HEADS, 1),
 //           block (256, 1, 1)

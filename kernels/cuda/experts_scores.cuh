@@ -5,7 +5,7 @@
 #include "overlap.cuh"
 #include "types.cuh"
 
-constexpr int N = config.n, K = config.k, HEADS = config.heads;
+constexpr int N = config.n, K = config.k, HEADS = config.heads, X_DIM = config.x_dim ? config.x_dim : K;
 using MatrixNumber = Select<config.matrix == Dtype::F16, F16, Bf16>::Type;  // of 16 bits
 using matrix_t = Select<config.matrix == Dtype::F32, float, u16>::Type;
 
@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(128)
   x = after_wait(x);
   const int lane = threadIdx.x % 32, row = blockIdx.x * 4 + threadIdx.x / 32, head = blockIdx.z;
   const matrix_t *from = w + ((u64)head * N + row) * K;
-  const float4 *with = (const float4 *)(x + ((u64)blockIdx.y * HEADS + head) * K);
+  const float4 *with = (const float4 *)(x + ((u64)blockIdx.y * HEADS + head) * X_DIM + config.x_start);
   if (row >= N) return;
   float sum = 0;
 #pragma unroll 16
@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(256)
   start_next_kernel();
   wait_for_previous_kernel();
   const int tiles = (N + 31) / 32, head = blockIdx.y / tiles;
-  x = after_wait(x) + (u64)head * K;
+  x = after_wait(x) + (u64)head * X_DIM + config.x_start;
   w += (u64)head * N * K;
   y += (u64)head * N;
   __shared__ float4 chunk[48][LINE / 4];  // 16 tokens, 32 rows
@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
     for (int i = 0; i < 6; i++) {
       const int row = warp + i * 8, column = k + lane * 4;
-      const float *from = x + (u64)min(top + row, tokens - 1) * HEADS * K + column;
+      const float *from = x + (u64)min(top + row, tokens - 1) * HEADS * X_DIM + column;
       const matrix_t *with = w + (u64)min(left + row - 16, N - 1) * K + column;
       next[i] = make_float4(0, 0, 0, 0);
       if (column < K) next[i] = i < 2 ? *(const float4 *)from : load_weights4(with);

@@ -1,7 +1,7 @@
 // Mixture of experts: the experts of a token if their weights are more than a softmax. Fields of the
-// configuration: sigmoid, sum_eps, weight_scale and spread; with the macro CORRECTION, the experts are chosen
-// by their weights plus a correction; with FACTORS, the weight of each is multiplied by a factor of its own.
-// mlx_op_experts in graph/ops.h defines the result.
+// configuration: sigmoid, sum_eps, weight_scale, spread, and expert_groups to groups_by_best; with the macro
+// CORRECTION, the experts are chosen by their weights plus a correction; with FACTORS, the weight of each is
+// multiplied by a factor of its own. mlx_op_experts in graph/ops.h defines the result.
 #pragma once
 
 #include "experts_choose.cuh"
@@ -13,8 +13,8 @@
 #define FACTORS 0
 #endif
 
-constexpr bool PLAIN_SOFTMAX =
-    !config.sigmoid && !CORRECTION && config.sum_eps == 0 && config.weight_scale == 1 && config.spread == 0;
+constexpr bool PLAIN_SOFTMAX = !config.sigmoid && !CORRECTION && config.sum_eps == 0 &&
+                               config.weight_scale == 1 && config.spread == 0 && config.expert_groups <= 1;
 
 // The weight of the expert with the score |best| among those that have keys and are near it. |scores|: of
 // this lane's experts.
@@ -57,6 +57,36 @@ __device__ __forceinline__ void weigh(float (&weights)[PER]) {
   }
 }
 
+// The experts are in groups of neighbours. Clears the keys of experts outside of the groups that a token
+// uses: those whose best expert, or whose two best ones together, are the largest; the lowest on a tie.
+__device__ __forceinline__ void keep_groups(u32 (&keys)[PER]) {
+  constexpr int GROUPS = config.expert_groups, SIZE = EXPERTS / GROUPS;
+  static_assert(GROUPS <= 32 && (GROUPS <= 1 || (EXPERTS % GROUPS == 0 && SIZE > 1)), "groups");
+  const int lane = threadIdx.x % 32;
+  u32 own = 0, used = 0;  // lane g: the key of group g; the groups that are used
+  for (int group = 0; group < GROUPS; group++) {
+    u32 members[PER], best, second;
+#pragma unroll
+    for (int i = 0; i < PER; i++) members[i] = (lane + i * 32) / SIZE == group ? keys[i] : 0;
+    const int first = best_of_warp(members, &best);
+#pragma unroll
+    for (int i = 0; i < PER; i++)
+      if (first == lane + i * 32) members[i] = 0;
+    best_of_warp(members, &second);
+    const float sum = config.groups_by_best ? value_of(best) : value_of(best) + value_of(second);
+    if (lane == group) own = key_of(sum);
+  }
+  for (int i = 0; i < config.groups_used; i++) {
+    const u32 best = __reduce_max_sync(~0u, own);
+    const int group = __reduce_min_sync(~0u, own == best ? lane : 32);
+    used |= 1u << group;
+    if (lane == group) own = 0;
+  }
+#pragma unroll
+  for (int i = 0; i < PER; i++)
+    if (lane + i * 32 < EXPERTS && !(used >> (lane + i * 32) / SIZE & 1)) keys[i] = 0;
+}
+
 // Loads the weights of this lane's experts, and the keys of their choice.
 __device__ __forceinline__ void load_weights(float (&weights)[PER], u32 (&keys)[PER], const float *scores,
                                              const float *correction) {
@@ -71,6 +101,14 @@ __device__ __forceinline__ void load_weights(float (&weights)[PER], u32 (&keys)[
 #pragma unroll
     for (int i = 0; i < PER; i++)
       if (lane + i * 32 < EXPERTS) keys[i] = key_of(weights[i] + correction[lane + i * 32]);
+  }
+  if constexpr (config.expert_groups > 1) {
+    if constexpr (!CORRECTION) {  // groups are compared by weights, not by scores
+#pragma unroll
+      for (int i = 0; i < PER; i++)
+        if (lane + i * 32 < EXPERTS) keys[i] = key_of(weights[i]);
+    }
+    keep_groups(keys);
   }
 }
 

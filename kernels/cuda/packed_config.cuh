@@ -9,6 +9,8 @@ struct Config {
   bool sum_to_one = false;    // the weights of the used experts add up to 1
   bool sigmoid = false;       // EXPERTS_GEMV: see experts_weigh.cuh
   float sum_eps = 0, weight_scale = 1, spread = 0;
+  int expert_groups = 1, groups_used = 1;
+  bool groups_by_best = false;
   // Sizes of y[m, n] = x[m, k] . w[n, k]^T, for kernels whose sizes are constants. k % 32 == 0. TOKEN: rows
   // of the second and of the third matrix; 0: there is none.
   int n = 16, k = 128;

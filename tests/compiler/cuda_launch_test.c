@@ -92,7 +92,7 @@ TEST(attention_launch_fits_every_head_size_and_gpu) {
           const bool hopper = kind & 1, is_long = kind & 2;
           const int64_t kv_bytes = kind / 4 == 2 ? 4 : kind / 4 + 1;
           const mlx_attend_f32_tile_t t =
-              mlx_attend_f32_tile(is_long, sizes[m], 4 * group, 4, head_dim, kv_bytes, hopper, 132);
+              mlx_attend_f32_tile(is_long, sizes[m], 4 * group, 4, head_dim, 0, kv_bytes, hopper, 132);
           const int64_t warps = t.queries <= 16 ? 1 : t.queries / 16;  // that have different queries
           CHECK(t.shared_bytes <= (hopper ? 227 : 99) * 1024);
           CHECK_INT(t.warpgroups, hopper && is_long && head_dim <= 128 && kv_bytes == 4);
@@ -101,7 +101,7 @@ TEST(attention_launch_fits_every_head_size_and_gpu) {
             const mlx_attend_f32_tile_t plain = {
                 .queries = 128, .step = 64, .split = 1, .stages = 1, .threads = 256};
             CHECK(t.queries == 128 && t.step == 64 && t.threads == 512 && t.split == 1);
-            CHECK(mlx_attend_f32_bytes(plain, head_dim, kv_bytes) <= t.shared_bytes);
+            CHECK(mlx_attend_f32_bytes(plain, head_dim, 0, kv_bytes) <= t.shared_bytes);
             continue;
           }
           CHECK(t.queries == 8 || t.queries == 16 * warps);
@@ -122,10 +122,34 @@ TEST(all_attention_launches_of_a_head_size_have_the_same_step_except_those_with_
     for (size_t m = 0; m < COUNT(sizes); ++m)
       for (int kind = 0; kind < 4; ++kind) {
         const mlx_attend_f32_tile_t t =
-            mlx_attend_f32_tile(kind & 1, sizes[m], 8, 2, head_dim, 4, kind & 2, 132);
+            mlx_attend_f32_tile(kind & 1, sizes[m], 8, 2, head_dim, 0, 4, kind & 2, 132);
         CHECK_INT(t.step,
-                  t.warpgroups ? 64 : mlx_attend_f32_tile(false, 1, 8, 2, head_dim, 2, true, 132).step);
+                  t.warpgroups ? 64 : mlx_attend_f32_tile(false, 1, 8, 2, head_dim, 0, 2, true, 132).step);
       }
+}
+
+// Rows of one KV head that all queries of a token share. The sums of a query have the same order in every
+// launch: warpgroups would have another one.
+TEST(latent_attention_launch_fits_every_gpu_with_the_same_order_of_sums) {
+  static const int64_t rows[][2] = {{576, 512}, {320, 256}, {288, 256}, {640, 512}, {144, 128}, {48, 32}};
+  for (size_t i = 0; i < COUNT(rows); ++i)
+    for (size_t m = 0; m < COUNT(sizes); ++m)
+      for (int64_t heads = 1; heads <= 128; heads += heads < 8 ? 1 : 20)
+        for (int kind = 0; kind < 12; ++kind) {
+          const bool hopper = kind & 1, is_long = kind & 2, cut = rows[i][0] > MLX_ATTEND_WHOLE;
+          const int64_t kv_bytes = kind / 4 == 2 ? 4 : kind / 4 + 1;
+          const mlx_attend_f32_tile_t t =
+              mlx_attend_f32_tile(is_long, sizes[m], heads, 1, rows[i][0], rows[i][1], kv_bytes, hopper, 132);
+          const int64_t warps = t.queries <= 16 ? 1 : t.queries / 16;
+          CHECK(mlx_attend_has(rows[i][0], rows[i][1]));
+          CHECK(t.shared_bytes <= (hopper ? 227 : 99) * 1024 && !t.warpgroups);
+          CHECK_INT(t.step, rows[i][0] <= 128 ? 32 : 16);
+          CHECK(t.threads >= 32 * warps && t.threads % (32 * warps) == 0 && t.threads % t.queries == 0);
+          CHECK(!cut || (warps == 1 && t.threads * t.split > 32 && t.stages == 1));
+          CHECK(t.stages == 1 || t.split * t.threads / (32 * warps) == 1);
+          CHECK(hopper || t.split == 1);
+        }
+  CHECK(!mlx_attend_has(580, 512) && !mlx_attend_has(768, 512) && !mlx_attend_has(512, 512));
 }
 
 static int64_t next_random(uint64_t *state) {
@@ -159,4 +183,5 @@ TEST_MAIN(CASE(tile_is_supported_by_the_kernel_and_fits_the_gpu), CASE(prefill_o
           CASE(few_tokens_have_the_split_that_was_fastest), CASE(parts_buffer_holds_every_chunk_and_the_sums),
           CASE(gemv_launch_fits_any_gpu), CASE(attention_launch_fits_every_head_size_and_gpu),
           CASE(all_attention_launches_of_a_head_size_have_the_same_step_except_those_with_warpgroups),
+          CASE(latent_attention_launch_fits_every_gpu_with_the_same_order_of_sums),
           CASE(attention_grid_holds_every_batch))

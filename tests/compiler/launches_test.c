@@ -92,11 +92,12 @@ static void check_golden(const listed_t *l, const char *name) {
 }
 
 // Biases; norms after attention and MLP; two kinds of heads, keys as values, and shared keys; per-layer
-// embeddings; experts and sinks; a shared expert; LayerNorm beside an MLP without a gate.
+// embeddings; experts and sinks; a shared expert; LayerNorm beside an MLP without a gate; latent attention,
+// also with queries that grow.
 // MLXCEL_UPDATE_GOLDENS=1 writes the goldens.
 TEST(launches_match_their_goldens) {
-  static const char *const names[] = {"qwen2",   "gemma3",    "gemma4", "gemma4-embeddings",
-                                      "gpt_oss", "qwen2_moe", "phi"};
+  static const char *const names[] = {"qwen2",     "gemma3", "gemma4",      "gemma4-embeddings", "gpt_oss",
+                                      "qwen2_moe", "phi",    "deepseek_v3", "mistral4"};
   for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     listed_t l;
     open_wide(names[i], &l);

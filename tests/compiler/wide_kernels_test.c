@@ -14,10 +14,11 @@
 // ----------------------------------------------------------------------------------------------------------
 // Every architecture
 
-// Kernels compute all norms. Of some architectures, which have LayerNorm, biases, MLPs without a gate, or
-// RoPE of a part of each head or of adjacent numbers, they compute everything.
+// Kernels compute all norms. Of some architectures, which have LayerNorm, biases, MLPs without a gate, RoPE
+// of a part of each head or of adjacent numbers, or latent attention, they compute everything.
 static void check_small_ops(const char *name, const char *text) {
-  static const char *const whole[] = {"starcoder2", "gpt_neox", "qwen2", "glm4"};
+  static const char *const whole[] = {"starcoder2",  "gpt_neox",    "qwen2",         "glm4",
+                                      "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "mistral4"};
   static const char *const ops[] = {"stablehlo.add", "stablehlo.multiply", "stablehlo.concatenate"};
   CHECK(!strstr(text, "stablehlo.rsqrt"));
   for (size_t i = 0; i < sizeof whole / sizeof *whole; ++i) {
@@ -111,9 +112,36 @@ TEST(layers_find_their_keys_in_pages_with_layers_of_other_heads_and_share_them) 
   CHECK_OK(mlx_remove_tree(folder));
 }
 
+// A page has one row of 576 numbers per position and layer: 16 of them are 576 lines.
+TEST(latent_attention_stores_one_row_per_position_and_layer) {
+  enum { LAYER = 16 * 576 * 4 / 64, PAGE = 3 * LAYER };
+  const mlx_compile_options_t options = {.target = "cuda:sm_90",
+                                         .weights = MLX_WEIGHTS_AUTO,
+                                         .context = CONTEXT,
+                                         .kernels = MLX_KERNELS_REQUIRED};
+  char folder[] = "/tmp/mlxcel-wide-XXXXXX";
+  mlx_compile_job_t job;
+  CHECK(mkdtemp(folder));
+  emit_wide("deepseek_v3", &options, folder, &job);
+  for (int layer = 0; layer < 3; ++layer) {
+    static const char *const names[] = {"attended", "append"};
+    char launch[32];
+    for (int i = 0; i < 2; ++i) {
+      snprintf(launch, sizeof launch, "layer%d.%s", layer, names[i]);
+      CHECK_INT(constant_of(job.mlir, launch, 0), layer * LAYER);
+      CHECK_INT(constant_of(job.mlir, launch, 1), PAGE);
+    }
+    CHECK_INT(constant_of(job.mlir, launch, 3), 4);   // heads
+    CHECK_INT(constant_of(job.mlir, launch, 4), 96);  // numbers of a query before its matrix
+    CHECK_INT(constant_of(job.mlir, launch, 5), 32);  // those from here on rotate
+  }
+  end_job(&job);
+  CHECK_OK(mlx_remove_tree(folder));
+}
+
 // All layers share one KV pool, so attention is on the kernel path in all of them or in none. Products have
-// kernels of their own.
-TEST(latent_attention_is_on_the_generic_path_of_a_gpu) {
+// kernels of their own. Its rows have 28 numbers, which is no multiple of 8.
+TEST(latent_attention_of_other_sizes_is_on_the_generic_path_of_a_gpu) {
   mlx_model_t *model;
   mlx_variant_t variant;
   uint64_t weights;
@@ -209,8 +237,10 @@ static void collect_images(const mlx_gpu_kind_t *gpu, mlx_kernels_t *out) {
   static const struct {
     const char *fixture;
     mlx_quantize_t quantize;
-  } networks[] = {
-      {"smollm3", MLX_QUANTIZE_NONE}, {"smollm3", MLX_QUANTIZE_Q4_1}, {"gpt_oss-mxfp4", MLX_QUANTIZE_NONE}};
+  } networks[] = {{"smollm3", MLX_QUANTIZE_NONE},
+                  {"smollm3", MLX_QUANTIZE_Q4_1},
+                  {"gpt_oss-mxfp4", MLX_QUANTIZE_NONE},
+                  {"deepseek_v3", MLX_QUANTIZE_NONE}};
   char target[16];
   snprintf(target, sizeof target, "cuda:sm_%d", gpu->sm);
   for (size_t i = 0; i < sizeof networks / sizeof *networks; ++i) {
@@ -258,7 +288,8 @@ TEST(each_kernel_compiles_for_every_gpu_with_99_kb_of_shared_memory) {
 }
 
 TEST_MAIN(CASE(layers_find_their_keys_in_pages_with_layers_of_other_heads_and_share_them),
-          CASE(latent_attention_is_on_the_generic_path_of_a_gpu),
+          CASE(latent_attention_stores_one_row_per_position_and_layer),
+          CASE(latent_attention_of_other_sizes_is_on_the_generic_path_of_a_gpu),
           CASE(gptq_in_act_order_compiles_for_sm_90_with_kernels_required),
           CASE(quantized_recurrent_mixtures_compile_for_sm_90_with_kernels_required),
           CASE(every_architecture_compiles_for_sm_90_with_kernels_required),

@@ -36,6 +36,13 @@ CASES = [  # tokens, position of the first, sizes, fields of the configuration, 
     (3, 40, dict(HEADS=4, KV_HEADS=1, WINDOW=35, SINKS=1, LINES_BEFORE=3), dict(head_dim=512, kv="BF16", softcap="20.0f", step=16), [(8, 64, 1), (16, 96, 1)]),
     (2, 30, dict(HEADS=2, KV_HEADS=1, WINDOW=0, SINKS=0), dict(head_dim=320, kv="F32", step=16), [(8, 64, 1), (8, 32, 1, 2), (16, 64, 1)]),
     (2, 30, dict(HEADS=2, KV_HEADS=2, WINDOW=0, SINKS=0), dict(head_dim=384, kv="Q8_0", step=16), [(8, 64, 1)]),
+    # Latent attention: rows of published models (the last piece of keys is narrower), small ones, and ones with a last piece of values that is not all used.
+    (3, 150, dict(HEADS=20, KV_HEADS=1, WINDOW=0, SINKS=0), dict(head_dim=576, value_dim=512, kv="F32", step=16), [(16, 128, 1), (16, 96, 1), (8, 64, 1, 2), (16, 32, 1, 4)]),
+    (2, 70, dict(HEADS=5, KV_HEADS=1, WINDOW=0, SINKS=0, LINES_BEFORE=3), dict(head_dim=320, value_dim=256, kv="BF16", step=16), [(16, 64, 1), (8, 96, 1)]),
+    (2, 40, dict(HEADS=4, KV_HEADS=1, WINDOW=0, SINKS=0), dict(head_dim=288, value_dim=256, kv="Q8_0", step=16), [(8, 64, 1), (16, 128, 1)]),
+    (2, 30, dict(HEADS=3, KV_HEADS=1, WINDOW=0, SINKS=0), dict(head_dim=352, value_dim=320, kv="F16", step=16), [(16, 64, 1)]),
+    (5, 61, dict(HEADS=4, KV_HEADS=1, WINDOW=0, SINKS=0), dict(head_dim=40, value_dim=32, kv="F32", step=32), [(8, 128, 1), (16, 32, 2), (64, 128, 2)]),
+    (3, 40, dict(HEADS=2, KV_HEADS=1, WINDOW=0, SINKS=0), dict(head_dim=144, value_dim=128, kv="BF16", step=16), [(8, 64, 1), (32, 64, 1)]),
     # The launch with warpgroups, on a GPU without wgmma.
     (7, 61, dict(HEADS=8, KV_HEADS=2, WINDOW=50, SINKS=1), dict(head_dim=64, kv="F32", step=64), [(128, 512, 2)]),
     # A module with window pages: a full layer, and a windowed one.
@@ -85,14 +92,14 @@ enum { SHARE = HEADS / KV_HEADS };
 static std::mt19937 generator(3);
 static float number() { return std::normal_distribution<float>()(generator); }
 static std::vector<unsigned char> pool;
-enum { LAYER_LINES = KV_HEADS * 2 * BLOCK / LINE };
+enum { PARTS = LATENT ? 1 : 2, LAYER_LINES = KV_HEADS * PARTS * BLOCK / LINE };
 #ifndef LINES_BEFORE
 #define LINES_BEFORE LAYER_LINES
 #endif
 enum { PAGE_LINES = LINES_BEFORE + LAYER_LINES, WINDOW_POOL = WINDOW_LAYERS ? 9 : 0, AHEAD = WINDOW_PAGES ? 0 : WINDOW_POOL * WINDOW_LAYERS * LAYER_LINES };  // lines before the pages of the kernel
 static unsigned char *block_of(int page, int nth) { return pool.data() + (AHEAD + (size_t)page * PAGE_LINES + LINES_BEFORE) * LINE + nth * BLOCK; }
 static float pooled(int page, int head, int what, int row, int column) {
-  const unsigned char *block = block_of(page, head * 2 + what);
+  const unsigned char *block = block_of(page, LATENT ? head : head * 2 + what);
   const int at = row * HEAD_DIM + column;
   if (KV_Q8) return ((const signed char *)block)[at] * ((const float *)(block + PAGE * HEAD_DIM))[row];
   if (!KV_16) return ((const float *)block)[at];
@@ -101,9 +108,9 @@ static float pooled(int page, int head, int what, int row, int column) {
 }
 static void fill_pool(int pages) {
   pool.resize((AHEAD + (size_t)pages * PAGE_LINES) * LINE, 0xff);
-  for (int block = 0; block < pages * KV_HEADS * 2; block++)
+  for (int block = 0; block < pages * KV_HEADS * PARTS; block++)
     for (int i = 0; i < PAGE * HEAD_DIM; i++) {
-      unsigned char *to = block_of(block / (KV_HEADS * 2), block % (KV_HEADS * 2));
+      unsigned char *to = block_of(block / (KV_HEADS * PARTS), block % (KV_HEADS * PARTS));
       if (KV_16) {
         ((unsigned short *)to)[i] = (generator() & 0x83ff) | 0x3c00;
       } else if (KV_Q8) {
@@ -117,7 +124,7 @@ static void fill_pool(int pages) {
 int main(int count, char **arguments) {
   const int slot_pages = (POSITION + TOKENS + PAGE - 1) / PAGE + 1, n = TOKENS + 1;  // the last token is padding
   fill_pool(slot_pages + 1);
-  std::vector<float> q(n * HEADS * HEAD_DIM), out(q.size(), NAN), sinks(HEADS);
+  std::vector<float> q(n * HEADS * HEAD_DIM), out(n * HEADS * VALUE_DIM, NAN), sinks(HEADS);
   for (float &v : q) v = number() * (number() > 1 ? 4 : 1);
   for (float &v : sinks) v = number() * 4;
   std::vector<int> batch(256), placed = {4, 4, 0, 0};
@@ -137,18 +144,18 @@ int main(int count, char **arguments) {
     });
   };
   run(out.data(), 0);
-  if (HEADS * HEAD_DIM % 128 == 0) {  // the parts add up to the same numbers
-    std::vector<uint4> parts(HEADS * HEAD_DIM / 64 * 8 * 24, uint4{~0u, ~0u, ~0u, ~0u});
+  if (HEADS * VALUE_DIM % 128 == 0) {  // the parts add up to the same numbers
+    std::vector<uint4> parts(HEADS * VALUE_DIM / 64 * 8 * 24, uint4{~0u, ~0u, ~0u, ~0u});
     run((float *)parts.data(), 8);
     for (int i = 0; i < (int)out.size(); i++)
-      if (part_number(parts.data(), 8, i / (HEADS * HEAD_DIM), i % (HEADS * HEAD_DIM)) != out[i]) return printf("the parts of element %d differ\\n", i), 1;
+      if (part_number(parts.data(), 8, i / (HEADS * VALUE_DIM), i % (HEADS * VALUE_DIM)) != out[i]) return printf("the parts of element %d differ\\n", i), 1;
   }
   double off = 0, peer = 0, norm = 0;
   for (int token = 0; token < n; token++)
     for (int head = 0; head < HEADS; head++) {
       const int own = POSITION + token, first = WINDOW && own >= WINDOW ? own - WINDOW + 1 : 0;
-      std::vector<double> score(own + 1), sum(HEAD_DIM);
-      std::vector<float> score32(own + 1), sum32(HEAD_DIM);
+      std::vector<double> score(own + 1), sum(VALUE_DIM);
+      std::vector<float> score32(own + 1), sum32(VALUE_DIM);
       float peak32 = SINKS ? sinks[head] : -1e30f, weight32 = 0;
       double peak = SINKS ? sinks[head] : -1e300, weight = 0;
       auto at = [&](int key, int what, int column) { return pooled(batch[128 + key / PAGE], head / SHARE, what, key % PAGE, column); };
@@ -164,14 +171,14 @@ int main(int count, char **arguments) {
       if (SINKS) weight = exp(sinks[head] - peak), weight32 = expf(sinks[head] - peak32);
       for (int key = first; key <= own && token < TOKENS; key++) {
         weight += exp(score[key] - peak), weight32 += expf(score32[key] - peak32);
-        for (int c = 0; c < HEAD_DIM; c++) {
+        for (int c = 0; c < VALUE_DIM; c++) {
           sum[c] += exp(score[key] - peak) * at(key, 1, c);
           sum32[c] = fmaf(expf(score32[key] - peak32), at(key, 1, c), sum32[c]);
         }
       }
-      for (int c = 0; c < HEAD_DIM; c++) {
+      for (int c = 0; c < VALUE_DIM; c++) {
         const double exact = token < TOKENS ? sum[c] / weight : 0, other = token < TOKENS ? sum32[c] / weight32 : 0,
-                     got = out[(token * HEADS + head) * HEAD_DIM + c];
+                     got = out[(token * HEADS + head) * VALUE_DIM + c];
         off += (got - exact) * (got - exact), peer += (other - exact) * (other - exact), norm += exact * exact;
       }
     }
@@ -295,6 +302,74 @@ int main() {
   return 0;
 }
 """
+LATENT_CASES = [  # heads, numbers of a query before its matrix, fields of the configuration
+    (20, 256, dict(head_dim=576, kv="F32", value_dim=512, adjacent="true", head_norm_eps="1e-6f")),
+    (3, 96, dict(head_dim=320, kv="BF16", value_dim=256, adjacent="true", head_norm_eps="1e-6f", grow_beta="0.3f", grow_period=4)),
+    (2, 31, dict(head_dim=576, kv="Q8_0", value_dim=512, adjacent="false", head_norm_eps="1e-6f")),
+    (4, 24, dict(head_dim=40, kv="F32", value_dim=32, adjacent="false", head_norm_eps="1e-5f")),
+]
+LATENT_MAIN = """
+#include <random>
+static std::mt19937 generator(3);
+enum { N = 5, COUNT = 4, LINES_BEFORE = 3, PAGES = 6, LAYER_LINES = BLOCK / LINE, PAGE_LINES = LAYER_LINES + 2 * LINES_BEFORE };
+static void turn(double *x, const float *c, const float *s) {
+  double from[ROTARY];
+  for (int i = 0; i < ROTARY; i++) from[i] = x[i];
+  for (int i = 0; i < PAIRS; i++) {
+    const int low = config.adjacent ? 2 * i : i, high = config.adjacent ? 2 * i + 1 : PAIRS + i;
+    x[low] = from[low] * c[i] - from[high] * s[i];
+    x[high] = from[high] * c[i] + from[low] * s[i];
+  }
+}
+int main() {
+  auto numbers = [](size_t count) { std::vector<float> v(count); for (float &f : v) f = std::normal_distribution<float>()(generator); return v; };
+  const int start = QUERY_DIM - ROTARY;
+  std::vector<float> absorbed = numbers(N * HEADS * VALUE_DIM), q = numbers(N * HEADS * QUERY_DIM), row = numbers(N * HEAD_DIM), gain = numbers(VALUE_DIM), c = numbers(N * PAIRS),
+                     s = numbers(N * PAIRS), queries(N * HEADS * HEAD_DIM, -7);
+  std::vector<unsigned char> pool((size_t)PAGES * PAGE_LINES * LINE, 0x5a);
+  std::vector<int> batch(256);
+  batch[MLX_STEP_TOKEN_COUNT] = COUNT, batch[MLX_STEP_SLOT_COUNT] = 2, batch[MLX_STEP_SLOT_PAGES] = 3, batch[MLX_STEP_AT_SLOTS] = 100, batch[MLX_STEP_AT_POSITIONS] = 100 + N;
+  batch[MLX_STEP_POOL_PAGES] = PAGES, batch[MLX_STEP_AT_PAGES] = 200;
+  const int slots[N] = {0, 0, 1, 1, 0}, positions[N] = {15, 16, 3, 99, 0}, table[6] = {5, 0, 2, 4, 1, 3};  // position 99 has no page
+  for (int i = 0; i < N; i++) batch[100 + i] = slots[i], batch[100 + N + i] = positions[i];
+  for (int i = 0; i < 6; i++) batch[200 + i] = table[i];
+  launch(HEADS + 1, N, 1, 128, 16, [&] {
+    append(absorbed.data(), q.data(), row.data(), gain.data(), c.data(), s.data(), batch.data(), (pool_t *)pool.data(), queries.data(), LINES_BEFORE, PAGE_LINES, 0, HEADS, QUERY_DIM, start);
+  });
+  for (int t = 0; t < N; t++)
+    for (int h = 0; h < HEADS; h++) {
+      std::vector<double> wanted(HEAD_DIM);
+      for (int i = 0; i < HEAD_DIM; i++) wanted[i] = i < VALUE_DIM ? absorbed[(t * HEADS + h) * VALUE_DIM + i] : q[(t * HEADS + h) * QUERY_DIM + start + i - VALUE_DIM];
+      turn(&wanted[VALUE_DIM], &c[t * PAIRS], &s[t * PAIRS]);
+      for (int i = 0; i < HEAD_DIM; i++) {
+        const double grown = wanted[i] * (config.grow_period ? 1 + config.grow_beta * log1p((double)(positions[t] / std::max(config.grow_period, 1))) : 1), got = queries[(t * HEADS + h) * HEAD_DIM + i];
+        if (t < COUNT ? fabs(got - grown) > 1e-6 * (1 + fabs(grown)) : got != -7) return printf("query of token %d, head %d, column %d: %g, not %g\\n", t, h, i, got, grown), 1;
+      }
+    }
+  std::vector<bool> written(pool.size());
+  for (int t = 0; t < COUNT - 1; t++) {
+    std::vector<double> wanted(row.begin() + t * HEAD_DIM, row.begin() + (t + 1) * HEAD_DIM);
+    double square = 0;
+    for (int i = 0; i < VALUE_DIM; i++) square += wanted[i] * wanted[i];
+    for (int i = 0; i < VALUE_DIM; i++) wanted[i] *= gain[i] / sqrt(square / VALUE_DIM + config.head_norm_eps);
+    turn(&wanted[VALUE_DIM], &c[t * PAIRS], &s[t * PAIRS]);
+    const size_t block = ((size_t)table[slots[t] * 3 + positions[t] / PAGE] * PAGE_LINES + LINES_BEFORE) * LINE, nth = positions[t] % PAGE, at_scale = block + PAGE * HEAD_DIM + nth * 4;
+    const float scale = KV_Q8 ? *(const float *)&pool[at_scale] : 0;
+    for (int i = 0; i < 4 && KV_Q8; i++) written[at_scale + i] = true;
+    for (int i = 0; i < HEAD_DIM; i++) {
+      const size_t at = block + (nth * HEAD_DIM + i) * sizeof(pool_t);
+      for (size_t b = 0; b < sizeof(pool_t); b++) written[at + b] = true;
+      const double got = KV_Q8 ? (signed char)pool[at] * scale : !KV_16 ? *(const float *)&pool[at] : config.kv == Dtype::F16 ? half_to_float(*(const unsigned short *)&pool[at]) : half_of(*(const unsigned short *)&pool[at], 0),
+                   most = KV_Q8 ? scale * 0.51 : (KV_16 ? 4e-3 : 2e-6) * (1 + fabs(wanted[i]));
+      if (!(fabs(got - wanted[i]) <= most)) return printf("key of token %d, column %d: %g, not %g\\n", t, i, got, wanted[i]), 1;
+    }
+  }
+  for (size_t i = 0; i < pool.size(); i++)
+    if (!written[i] && pool[i] != 0x5a) return printf("byte %zu of the pool was written\\n", i), 1;
+  printf("append of latent attention, rows of %d: good\\n", HEAD_DIM);
+  return 0;
+}
+"""
 
 
 def kernel(program):
@@ -319,11 +394,13 @@ def main():
         command = compile_command(compiler, path)
         for sizes, fields in APPEND_CASES:
             run(command, path, APPEND_MAIN, dict(NAME="append", APPEND=1, HEAD_NORM=int("head_norm_eps" in fields), **{"BIAS": 0, **sizes}), fields)
+        for heads, query_dim, fields in LATENT_CASES:
+            run(command, path, LATENT_MAIN, dict(NAME="append", APPEND=1, LATENT_ROWS=1, HEADS=heads, QUERY_DIM=query_dim), fields)
         for tokens, position, sizes, fields, launches in CASES:
             results = set()
             for queries, threads, stages, *split in launches:
                 scale = f"{fields['head_dim'] ** -0.5!r}f"
-                launch = {"head_dim": fields["head_dim"], "kv": fields["kv"], "scale": scale, **fields, "queries": queries, "stages": stages, "threads": threads}
+                launch = {"head_dim": fields["head_dim"], "kv": fields["kv"], "value_dim": fields.get("value_dim", 0), "scale": scale, **fields, "queries": queries, "stages": stages, "threads": threads}
                 if threads == 512:
                     launch["warpgroups"] = "true"
                 run(command, path, MAIN, dict(NAME="attend", SPLIT=split[0] if split else 1, TOKENS=tokens, POSITION=position, **sizes), launch, path / "out")

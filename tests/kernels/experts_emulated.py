@@ -2,7 +2,7 @@
 """Runs the router of kernels/cuda/experts.cu (ROUTE) and its products with small matrices (SCORES) on a CPU (tests/kernels/packed_emulated.hpp), and compares
 them with f64 results.
 
-Weights by a softmax or by sigmoids, with and without a correction of the choice, sum_to_one, sum_eps, weight_scale, spread, and factors of experts.
+Weights by a softmax or by sigmoids, with and without a correction of the choice, sum_to_one, sum_eps, weight_scale, spread, factors of experts, and groups.
 
   tests/kernels/experts_emulated.py [C++ COMPILER]
 
@@ -16,9 +16,10 @@ import tempfile
 
 from emulated_kernels import BODIES, compile_command, write_config, write_kernels
 
-CASES = [  # experts, used, sum_to_one, sigmoid, correction, sum_eps, weight_scale, spread; a negative number of experts: with factors
+CASES = [  # experts, used, sum_to_one, sigmoid, correction, sum_eps, weight_scale, spread; a negative number of experts: with factors; groups, groups that a token uses, by_best
     (64, 8, 1, 0, 0, 0, 1, 0), (-128, 8, 1, 0, 0, 0, 1, 0), (-37, 4, 1, 1, 1, 0.5, 2.5, 0), (37, 4, 0, 0, 0, 0, 1, 0), (32, 4, 1, 1, 1, 1e-6, 1, 0), (70, 5, 1, 1, 1, 0.5, 2.5, 0), (6, 6, 0, 1, 0, 0, 1.7, 0),
-    (40, 3, 1, 0, 1, 0, 1, 0), (256, 8, 0, 0, 1, 0, 0.25, 0), (16, 2, 0, 0, 0, 0, 1, 0.02), (37, 2, 0, 0, 0, 0, 1, 0.625), (6, 2, 0, 0, 0, 0, 1.5, 0.25)]
+    (40, 3, 1, 0, 1, 0, 1, 0), (256, 8, 0, 0, 1, 0, 0.25, 0), (16, 2, 0, 0, 0, 0, 1, 0.02), (37, 2, 0, 0, 0, 0, 1, 0.625), (6, 2, 0, 0, 0, 0, 1.5, 0.25),
+    (256, 8, 1, 1, 1, 1e-20, 2.5, 0, 8, 4, 0), (160, 6, 0, 0, 0, 0, 16, 0, 8, 3, 1), (8, 3, 1, 0, 0, 0, 1.7, 0, 4, 2, 0), (-72, 4, 1, 1, 1, 0.5, 2.5, 0, 3, 1, 1)]
 BODY = {"float load_relaxed_in_order(const float *word)": "return *word;"}
 PROGRAM = """
 #include "packed_emulated.hpp"
@@ -51,7 +52,20 @@ static std::vector<double> weights_of(const float *row) {
 static int check(int token, const int *routing) {
   const std::vector<double> weights = weights_of(scores[token]);
   std::vector<int> order(EXPERTS);
-  const auto choice = [&](int e) { return (CORRECTION ? weights[e] : scores[token][e]) + biases[e]; };
+  std::vector<bool> kept(EXPERTS, config.expert_groups <= 1);
+  const auto choice = [&](int e) { return kept[e] ? (CORRECTION || config.expert_groups > 1 ? weights[e] : scores[token][e]) + biases[e] : -1e30; };
+  const int size = EXPERTS / config.expert_groups;
+  std::vector<int> groups(config.expert_groups);
+  std::vector<double> sums(config.expert_groups);
+  for (int g = 0; g < config.expert_groups && config.expert_groups > 1; g++) {
+    std::vector<double> members;
+    for (int e = g * size; e < (g + 1) * size; e++) members.push_back(weights[e] + biases[e]);
+    std::sort(members.rbegin(), members.rend());
+    groups[g] = g, sums[g] = members[0] + (config.groups_by_best ? 0 : members[1]);
+  }
+  std::stable_sort(groups.begin(), groups.end(), [&](int a, int b) { return sums[a] > sums[b]; });
+  for (int i = 0; i < config.groups_used && config.expert_groups > 1; i++)
+    for (int e = 0; e < size; e++) kept[groups[i] * size + e] = true;
   for (int e = 0; e < EXPERTS; e++) order[e] = e;
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return choice(a) > choice(b); });
   double sum = 0;
@@ -93,11 +107,12 @@ int main() {
   });
   for (int token = 0; token < TOKENS; token++) if (check(token, routing)) return 1;
   printf("route: %d of %d experts%s%s%s\\n", USED, EXPERTS, config.sigmoid ? ", sigmoids" : "", CORRECTION ? ", corrected" : "", FACTORS ? ", with factors" : "");
+  if (config.expert_groups > 1) printf("  of %d of %d groups\\n", config.groups_used, config.expert_groups);
 }
 """
 
-SCORES_CASES = [  # tokens, rows, columns, heads, type of the matrix, SCORES_VECTOR
-    (3, 37, 64, 1, "F32", 1), (19, 37, 132, 1, "F32", 0), (2, 16, 4, 1, "BF16", 1), (17, 5, 12, 1, "F16", 0), (3, 20, 64, 3, "BF16", 1), (18, 40, 160, 3, "BF16", 0)]
+SCORES_CASES = [  # tokens, rows, columns, heads, type of the matrix, SCORES_VECTOR; numbers of a head of x and the first that is multiplied, if these are not the columns
+    (3, 37, 64, 1, "F32", 1), (19, 37, 132, 1, "F32", 0), (2, 16, 4, 1, "BF16", 1), (17, 5, 12, 1, "F16", 0), (3, 20, 64, 3, "BF16", 1), (18, 40, 160, 3, "BF16", 0), (3, 20, 64, 3, "BF16", 1, 96, 0), (18, 40, 160, 2, "F32", 0, 224, 8)]
 SCORES_PROGRAM = """
 #include "packed_emulated.hpp"
 #include <algorithm>
@@ -107,7 +122,7 @@ using std::min;
 int main() {
   std::mt19937 bits(5);
   std::normal_distribution<float> normal;
-  std::vector<float> x(TOKENS * HEADS * K), y(TOKENS * HEADS * N + 1, -7);
+  std::vector<float> x(TOKENS * HEADS * X_DIM), y(TOKENS * HEADS * N + 1, -7);
   std::vector<matrix_t> w(HEADS * N * K);
   std::vector<double> wide(w.size());
   for (float &v : x) v = normal(bits);
@@ -130,7 +145,7 @@ int main() {
       for (int n = 0; n < N; n++) {
         double sum = 0, size = 0;
         for (int k = 0; k < K; k++) {
-          const double product = x[(t * HEADS + h) * K + k] * wide[(h * N + n) * K + k];
+          const double product = x[(t * HEADS + h) * X_DIM + config.x_start + k] * wide[(h * N + n) * K + k];
           sum += product, size += fabs(product);
         }
         const float got = y[(t * HEADS + h) * N + n];
@@ -151,15 +166,16 @@ def main():
         common = compile_command(compiler, path)
         write_kernels(path, {**BODIES, **BODY})
         (path / "test.cpp").write_text(PROGRAM)
-        for experts, used, sum_to_one, sigmoid, correction, sum_eps, weight_scale, spread in CASES:
-            write_config(path, "experts", dict(experts=abs(experts), used=used, sum_to_one=sum_to_one, sigmoid=sigmoid, sum_eps=sum_eps, weight_scale=weight_scale, spread=spread))
+        for experts, used, sum_to_one, sigmoid, correction, sum_eps, weight_scale, spread, *groups in CASES:
+            write_config(path, "experts", dict(experts=abs(experts), used=used, sum_to_one=sum_to_one, sigmoid=sigmoid, sum_eps=sum_eps, weight_scale=weight_scale, spread=spread,
+                                                **dict(zip(("expert_groups", "groups_used", "groups_by_best"), groups))))
             command = [*common, f"-I{path}", "-DNAME=probe", "-DROUTE=1", "-DBATCH=0",
                        *(["-DCORRECTION=1"] if correction else []), *(["-DFACTORS=1"] if experts < 0 else [])]
             subprocess.run([*command, path / "test.cpp", "-o", path / "test"], check=True)
             subprocess.run([path / "test"], check=True, timeout=120)
         (path / "test.cpp").write_text(SCORES_PROGRAM)
-        for tokens, n, k, heads, kind, vector in SCORES_CASES:
-            write_config(path, "experts", dict(n=n, k=k, matrix=f"Dtype::{kind}", heads=heads))
+        for tokens, n, k, heads, kind, vector, *part in SCORES_CASES:
+            write_config(path, "experts", dict(n=n, k=k, matrix=f"Dtype::{kind}", heads=heads, **dict(zip(("x_dim", "x_start"), part))))
             command = [*common, f"-I{path}", "-DNAME=probe", "-DSCORES_VECTOR=1" if vector else "-DSCORES=1", f"-DTOKENS={tokens}"]
             subprocess.run([*command, path / "test.cpp", "-o", path / "test"], check=True)
             subprocess.run([path / "test"], check=True, timeout=120)

@@ -21,6 +21,8 @@ from wide_weights import DEVIATION, WIDE, weights, write_directory  # noqa: E402
 
 SIZES = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512)
 EIGHT = dict(short_factor=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7], long_factor=[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0])
+LATENT = dict(num_key_value_heads=4, q_lora_rank=32, qk_nope_head_dim=32, v_head_dim=16)
+MIXTURE = dict(n_routed_experts=8, moe_intermediate_size=32)
 # name: fields whose size differs from the first fixture
 RESIZED = {
     "phi3-long": dict(intermediate_size=96),
@@ -53,6 +55,18 @@ RESIZED = {
     "gemma3n": dict(hidden_size_per_layer_input=32, laurel_rank=32),
     "phimoe": dict(num_local_experts=8, intermediate_size=32),
     "baichuan": dict(num_key_value_heads=4),
+    # Rows of the cache as in published models, which are read in pieces, and of fewer numbers.
+    "deepseek_v2": dict(**LATENT, **MIXTURE, kv_lora_rank=32, qk_rope_head_dim=16),
+    "deepseek_v2-lite": dict(**{**LATENT, "q_lora_rank": None}, **MIXTURE, kv_lora_rank=128, qk_rope_head_dim=16),
+    "deepseek_v3": dict(**LATENT, **MIXTURE, kv_lora_rank=512, qk_rope_head_dim=64),
+    "deepseek_v3-halves": dict(**{**LATENT, "q_lora_rank": None}, **MIXTURE, kv_lora_rank=96, qk_rope_head_dim=32),
+    "glm4_moe_lite": dict(**LATENT, **MIXTURE, kv_lora_rank=512, qk_rope_head_dim=64),
+    "minicpm3": dict(**LATENT, kv_lora_rank=256, qk_rope_head_dim=32, rope_parameters=dict(
+        rope_type="longrope", rope_theta=10000.0, original_max_position_embeddings=512,
+        short_factor=[1.0 + 0.05 * i for i in range(16)], long_factor=[1.0 + 0.5 * i for i in range(16)])),
+    "mistral4": dict(**LATENT, **MIXTURE, kv_lora_rank=256, qk_rope_head_dim=64, rope_parameters=dict(
+        rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
+        mscale_all_dim=1.0, llama_4_scaling_beta=0.3, partial_rotary_factor=64 / 96)),
 }
 MATRICES, GATES = ("experts.gate_up_proj", "experts.down_proj"), {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}
 
@@ -90,9 +104,10 @@ def torch_fixture(name):
     kind, differences = FIXTURES[name]
     fields = {**SIZES, "vocab_size": VOCAB, "bos_token_id": 0, "eos_token_id": 2, "pad_token_id": None, **differences, **RESIZED.get(name, {})}
     config = transformers.AutoConfig.for_model(kind, **fields)
+    make = transformers.Mistral4ForCausalLM._from_config if kind == "mistral4" else transformers.AutoModelForCausalLM.from_config
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        transformers.AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(folder)
+        make(config).to(torch.bfloat16).save_pretrained(folder)
         config = json.loads((folder / "config.json").read_text())
         tensors = safetensors.torch.load_file(folder / "model.safetensors")
     assert config["model_type"] == kind, config["model_type"]
@@ -132,7 +147,9 @@ def run_torch(fixture, prompts):
         folder = pathlib.Path(folder)
         config = {key: value for key, value in fixture["config"].items() if key != "quantization_config"}
         write_directory({**fixture, "config": config}, folder, unpacked(weights(fixture)))
-        model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+        # The automatic class knows Mistral 4 as a part of a multimodal model only.
+        kind = transformers.Mistral4ForCausalLM if config["model_type"] == "mistral4" else transformers.AutoModelForCausalLM
+        model, info = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
                                                                         output_loading_info=True)
         assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
         model.eval()

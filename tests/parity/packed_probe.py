@@ -78,8 +78,8 @@ def load_ops():
     ops.mlx_quantized_parts_bytes.restype, ops.mlx_quantized_parts_bytes.argtypes = ctypes.c_int64, [ctypes.c_int64] * 2
     ops.mlx_quantized_gemv.restype, ops.mlx_quantized_gemv.argtypes = Stream, [ctypes.c_int64] * 4
     ops.mlx_few_tile.restype, ops.mlx_few_tile.argtypes = Few, [ctypes.c_int64] * 3 + [ctypes.c_bool, ctypes.c_int64]
-    ops.mlx_attend_f32_tile.restype, ops.mlx_attend_f32_tile.argtypes = AttendTile, [ctypes.c_bool] + [ctypes.c_int64] * 5 + [ctypes.c_bool, ctypes.c_int64]
-    ops.mlx_attend_f32_bytes.restype, ops.mlx_attend_f32_bytes.argtypes = ctypes.c_int64, [AttendTile] + [ctypes.c_int64] * 2
+    ops.mlx_attend_f32_tile.restype, ops.mlx_attend_f32_tile.argtypes = AttendTile, [ctypes.c_bool] + [ctypes.c_int64] * 6 + [ctypes.c_bool, ctypes.c_int64]
+    ops.mlx_attend_f32_bytes.restype, ops.mlx_attend_f32_bytes.argtypes = ctypes.c_int64, [AttendTile] + [ctypes.c_int64] * 3
     return ops
 
 
@@ -208,7 +208,7 @@ ATTENTION_SPEED = ATTENTION_CASES[:5] + [(256, 1, 32, 8, 64, 190), (8, 1, 32, 8,
 
 def attention_tiles(case):
     """The launch that the compiler chooses, and others: for long segments or short ones, with few tokens or many."""
-    tile = lambda is_long, tokens: OPS.mlx_attend_f32_tile(is_long, tokens, *case[2:5], 4, True, PROCESSORS)
+    tile = lambda is_long, tokens: OPS.mlx_attend_f32_tile(is_long, tokens, *case[2:5], 0, 4, True, PROCESSORS)
     tokens = case[0] * case[1]
     long = case[1] >= 8 and tokens >= 64
     return [tile(long, tokens), tile(not long, tokens), tile(False, 1), tile(False, 512)]
@@ -758,7 +758,7 @@ def main():
     sizes = [int(m) for m in a.m.split(",")]
     attend_tiles = [AttendTile(*map(int, t.split(","))) for t in a.attend]
     for t in attend_tiles:
-        t.shared = OPS.mlx_attend_f32_bytes(t, 64, 4)
+        t.shared = OPS.mlx_attend_f32_bytes(t, 64, 0, 4)
     builder = Builder(a.cache, a.nvrtc)
     if a.compile:
         builder.build([j for j in compile_jobs(wanted, tiles, attend_tiles, formats, a.small, sizes, streams) if j[2] in a.compile.split(",")])
