@@ -235,9 +235,9 @@ def part_of(name, begin, end):
     return text[text.index(begin):text.index(end)]
 
 
-def text_of(name, included=("tile_format.cuh", "ptx.cuh", "types.cuh")):
+def text_of(name, included=("tile_format.cuh", "ptx.cuh", "types.cuh", "kernel_tables.h")):
     """A header with these of its includes, and without the others."""
-    text = (ROOT / "kernels/cuda" / name).read_text().replace("#pragma once\n", "")
+    text = (ROOT / ("kernels" if name.endswith(".h") else "kernels/cuda") / name).read_text().replace("#pragma once\n", "")
     return re.sub(r'#include "([\w.]+)".*\n', lambda m: text_of(m[1], included) if m[1] in included else "", text)
 
 
