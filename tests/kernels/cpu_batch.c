@@ -67,12 +67,11 @@ typedef enum checks { ALL_CHECKS, ONLY_TOGETHER } checks_t;
 
 static run_t make_run(shape_t shape) {
   network_t *network = make_network(shape, 16 << 20);
-  return (run_t){
-      .network = network,
-      .arguments = make_arguments(network),
-      .threads = 1,
-      .batch_words = BATCH_WORDS,
-      .end = HISTORY_WIDTH};
+  return (run_t){.network = network,
+                 .arguments = make_arguments(network),
+                 .threads = 1,
+                 .batch_words = BATCH_WORDS,
+                 .end = HISTORY_WIDTH};
 }
 
 static void free_run(run_t *r) {
