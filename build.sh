@@ -435,11 +435,11 @@ options_for_windows() {
 
 # zig is a clang with the headers and libraries of every system. CMake needs its tools as separate programs. c++ is
 # zig's C compiler: IREE's configure step requires a C++ compiler but compiles no C++, and zig c++ would first build a
-# C++ library.
+# C++ library. Without -g0, zig would write debug information, which -s removes from the programs.
 zig_options() {  # MACHINE TRIPLE SYSTEM
   local tools=$build/$1/tools name
   mkdir -p "$tools"
-  for name in cc c++; do zig_script "$tools/$name" "cc -target $2"; done
+  for name in cc c++; do zig_script "$tools/$name" "cc -target $2 -g0"; done
   for name in ar ranlib rc; do zig_script "$tools/$name" "$name"; done
   options=(-DCMAKE_SYSTEM_NAME="$3" -DCMAKE_SYSTEM_PROCESSOR="${2%%-*}" -DCMAKE_C_COMPILER="$tools/cc" -DCMAKE_CXX_COMPILER="$tools/c++"
     -DCMAKE_AR="$tools/ar" -DCMAKE_RANLIB="$tools/ranlib")

@@ -47,6 +47,8 @@ typedef struct mlx_api_infill {
 // All pointers are owned unless stated otherwise. Zero-initialize; release with mlx_api_call_clear.
 typedef struct mlx_api_call {
   char *model;  // the name in the request; NULL: the server's first model
+  // Gets the paths of unknown fields while the request is parsed; borrowed. NULL: they are refused.
+  mlx_text_t *unknown;
 
   // Input: a chat (messages is not NULL) or prompts.
   char *messages;  // JSON list, ready for the chat template: roles system, user, assistant and tool; content

@@ -107,11 +107,11 @@ static mlx_status_t read_tei(const mlx_place_t *root, mlx_embeddings_input_t *ou
 }
 
 mlx_status_t mlx_embeddings_parse(const mlx_embeddings_api_t *api, const char *body, size_t length,
-                                  mlx_embeddings_input_t *out) {
+                                  mlx_text_t *unknown, mlx_embeddings_input_t *out) {
   *out = (mlx_embeddings_input_t){
       .key = api->key, .cut = api->cuts, .most = -1, .dimensions = -1, .plain = -1, .normalize = -1};
   MLX_TRY(mlx_fields_parse(body, length, &out->doc));
-  const mlx_place_t root = mlx_place_root(out->doc);
+  const mlx_place_t root = mlx_place_root(out->doc, unknown);
   MLX_TRY(mlx_fields_check(&root, api->fields, false));
   MLX_TRY(mlx_field_text(&root, "model", &out->model));
   MLX_TRY(mlx_field_parse_special(&root, &out->plain));
@@ -128,7 +128,7 @@ void mlx_embeddings_input_clear(mlx_embeddings_input_t *input) {
 
 mlx_status_t mlx_embeddings_ids(const mlx_embeddings_input_t *input, size_t index, int64_t vocab,
                                 int32_t *out) {
-  const mlx_place_t root = mlx_place_root(input->doc), all = mlx_place_key(&root, input->key),
+  const mlx_place_t root = mlx_place_root(input->doc, NULL), all = mlx_place_key(&root, input->key),
                     nth = mlx_place_item(&all, index, input->inputs[index]);
   const mlx_place_t *ids = all.value == nth.value ? &all : &nth;  // "input" may be one list of ids
   yyjson_val *value;
@@ -143,7 +143,7 @@ mlx_status_t mlx_embeddings_ids(const mlx_embeddings_input_t *input, size_t inde
 }
 
 mlx_status_t mlx_embeddings_annotate(const mlx_embeddings_input_t *input, size_t index, mlx_status_t status) {
-  const mlx_place_t root = mlx_place_root(input->doc), all = mlx_place_key(&root, input->key);
+  const mlx_place_t root = mlx_place_root(input->doc, NULL), all = mlx_place_key(&root, input->key);
   if (all.value == input->inputs[index]) return mlx_status_annotate(status, "%s", input->key);
   return mlx_status_annotate(status, "%s[%zu]", input->key, index);
 }

@@ -51,7 +51,7 @@ void mlx_tei_write_error(const mlx_api_error_t *error, mlx_text_t *out);
 
 // Release |out| with mlx_embeddings_input_clear, also after an error.
 mlx_status_t mlx_embeddings_parse(const mlx_embeddings_api_t *api, const char *body, size_t length,
-                                  mlx_embeddings_input_t *out) MLX_MUST_USE;
+                                  mlx_text_t *unknown, mlx_embeddings_input_t *out) MLX_MUST_USE;
 void mlx_embeddings_input_clear(mlx_embeddings_input_t *input);
 
 // Copies the token ids of input |index|, a list, to |out|, which has room for all of them.

@@ -5,7 +5,7 @@
 
 static void fuzz_embeddings(const char *body, size_t length, const mlx_embeddings_api_t *api) {
   mlx_embeddings_input_t input;
-  mlx_status_t status = mlx_embeddings_parse(api, body, length, &input);
+  mlx_status_t status = mlx_embeddings_parse(api, body, length, NULL, &input);
   if (status) {
     fuzz_check_refusal(status);
   } else {

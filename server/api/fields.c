@@ -84,8 +84,8 @@ mlx_status_t mlx_field_expected(const mlx_place_t *place, const char *what) {
   return mlx_field_error(place, MLX_INVALID_INPUT, "expected %s, not %s", what, kind_of(place->value));
 }
 
-mlx_place_t mlx_place_root(const yyjson_doc *doc) {
-  return (mlx_place_t){.value = yyjson_doc_get_root((yyjson_doc *)(uintptr_t)doc)};
+mlx_place_t mlx_place_root(const yyjson_doc *doc, mlx_text_t *unknown) {
+  return (mlx_place_t){.value = yyjson_doc_get_root((yyjson_doc *)(uintptr_t)doc), .unknown = unknown};
 }
 
 mlx_place_t mlx_place_key(const mlx_place_t *parent, const char *key) {
@@ -156,7 +156,7 @@ mlx_status_t mlx_fields_parse(const char *body, size_t length, yyjson_doc **out_
                   : mlx_error(MLX_INVALID_INPUT, "the request body is not valid JSON at byte %zu (%s)",
                               error.pos, error.msg);
   }
-  const mlx_place_t root = mlx_place_root(doc);
+  const mlx_place_t root = mlx_place_root(doc, NULL);
   mlx_status_t status = yyjson_is_obj(root.value)
                             ? check_tree(&root, 1)
                             : mlx_error(MLX_INVALID_INPUT, "the request body must be a JSON object, not %s",
@@ -174,9 +174,10 @@ mlx_status_t mlx_fields_read(const char *body, size_t length, size_t details_siz
   MLX_TRY(mlx_fields_parse(body, length, &doc));
   mlx_status_t status = mlx_alloc(1, details_size, &call->details);
   if (!status) {
-    const mlx_place_t root = mlx_place_root(doc);
+    const mlx_place_t root = mlx_place_root(doc, call->unknown);
     status = read(&root, call);
   }
+  call->unknown = NULL;
   yyjson_doc_free(doc);
   return status;
 }
@@ -199,19 +200,13 @@ static const mlx_field_t *find_field(const mlx_field_t *fields, yyjson_val *key)
   return NULL;
 }
 
-static _Thread_local struct {
-  mlx_text_t *paths;  // borrowed; NULL: unknown fields are refused
-} unknown;
-
-void mlx_fields_collect_unknown(mlx_text_t *paths) { unknown.paths = paths; }
-
-static void collect_unknown(const mlx_place_t *place, const char *nearest) {
+static void note_unknown(const mlx_place_t *place, const char *nearest, mlx_text_t *unknown) {
   mlx_text_t path = {0};
-  if (unknown.paths->length > MAX_UNKNOWN) return;
+  if (unknown->length > MAX_UNKNOWN) return;
   put_path(&path, place);
-  mlx_text_printf(unknown.paths, "%s%s", unknown.paths->length ? ", " : "", path.data ? path.data : "");
-  if (nearest) mlx_text_printf(unknown.paths, " (did you mean '%s'?)", nearest);
-  if (unknown.paths->length > MAX_UNKNOWN) mlx_text_puts(unknown.paths, ", ...");
+  mlx_text_printf(unknown, "%s%s", unknown->length ? ", " : "", path.data ? path.data : "");
+  if (nearest) mlx_text_printf(unknown, " (did you mean '%s'?)", nearest);
+  if (unknown->length > MAX_UNKNOWN) mlx_text_puts(unknown, ", ...");
   mlx_text_clear(&path);
 }
 
@@ -222,8 +217,10 @@ static mlx_status_t unknown_field(const mlx_place_t *place, const mlx_field_t *f
     if (fields->use == MLX_FIELD_READ) names[count++] = fields->name;
   }
   const char *nearest = strlen(place->key) <= MAX_PATH_KEY ? mlx_nearest_name(place->key, names) : NULL;
-  if (unknown.paths) {
-    collect_unknown(place, nearest);
+  const mlx_place_t *root = place;
+  while (root->parent) root = root->parent;
+  if (root->unknown) {
+    note_unknown(place, nearest, root->unknown);
     return NULL;
   }
   mlx_status_t status = mlx_field_error(place, MLX_UNSUPPORTED, "unknown field");

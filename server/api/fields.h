@@ -3,7 +3,7 @@
 //
 // An API lists its fields in a table: fields it reads, fields it accepts and ignores (docs/server.md lists
 // them), and fields that are refused by name with a reason. mlx_fields_check refuses any other, or
-// collects it (mlx_fields_collect_unknown).
+// notes it (mlx_place_root).
 #ifndef MLXCEL_SERVER_API_FIELDS_H_
 #define MLXCEL_SERVER_API_FIELDS_H_
 
@@ -45,15 +45,18 @@ typedef struct mlx_place {
   const char *key;  // NULL: |index|
   size_t index;
   yyjson_val *value;
+  mlx_text_t *unknown;  // of a root: see mlx_place_root
 } mlx_place_t;
 
 // Parses a body: an object with unique keys, nested at most MLX_MAX_BODY_DEPTH deep, valid UTF-8.
 // Release with yyjson_doc_free.
 mlx_status_t mlx_fields_parse(const char *body, size_t length, yyjson_doc **out_doc) MLX_MUST_USE;
-// The root of a parsed body.
-mlx_place_t mlx_place_root(const yyjson_doc *doc);
+// The root of a parsed body. mlx_fields_check appends the paths of unknown keys to |unknown|, separated by
+// ", ", and ignores the keys. NULL: it refuses them. |unknown| is borrowed.
+mlx_place_t mlx_place_root(const yyjson_doc *doc, mlx_text_t *unknown);
 // Parses a body and reads it with |read|. Before, call->details gets |details_size| bytes of zeros, for what
-// only the api needs. The api's free_details releases them, also after a failure.
+// only the api needs. The api's free_details releases them, also after a failure. call->unknown is that of
+// the root, and NULL afterwards.
 typedef mlx_status_t (*mlx_fields_read_fn_t)(const mlx_place_t *root, mlx_api_call_t *call);
 mlx_status_t mlx_fields_read(const char *body, size_t length, size_t details_size, mlx_fields_read_fn_t read,
                              mlx_api_call_t *call) MLX_MUST_USE;
@@ -67,13 +70,9 @@ mlx_status_t mlx_field_expected(const mlx_place_t *place, const char *what) MLX_
 mlx_place_t mlx_place_key(const mlx_place_t *parent, const char *key);
 mlx_place_t mlx_place_item(const mlx_place_t *parent, size_t index, yyjson_val *value);
 // Refuses keys of the object that |fields| does not list or refuses. With |lenient|, unknown keys are fine.
-// Fails if the place is not an object. On a thread that collects unknown keys, they are ignored and noted.
+// Fails if the place is not an object. If the root has a text for unknown keys, they are ignored and noted.
 mlx_status_t mlx_fields_check(const mlx_place_t *object, const mlx_field_t *fields,
                               bool lenient) MLX_MUST_USE;
-
-// From now on this thread appends the paths of unknown keys to |paths|, separated by ", ": it does not refuse
-// them. NULL: it refuses them, as every thread does at first. |paths| is borrowed until the next call.
-void mlx_fields_collect_unknown(mlx_text_t *paths);
 
 // Values. A missing key or null leaves *inout unchanged. 3.0 is an integer.
 mlx_status_t mlx_field_int(const mlx_place_t *parent, const char *key, int64_t min, int64_t max,

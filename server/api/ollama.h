@@ -6,7 +6,8 @@
 #include "server/api/api.h"
 
 // The model that the body of POST /api/show names. Release with mlx_free.
-mlx_status_t mlx_ollama_parse_show(const char *body, size_t length, char **out_model) MLX_MUST_USE;
+mlx_status_t mlx_ollama_parse_show(const char *body, size_t length, mlx_text_t *unknown,
+                                   char **out_model) MLX_MUST_USE;
 
 // A model, as clients see it. All texts are borrowed; NULL: unknown, except |name|. Its digest is made of its
 // name, size and time.

@@ -118,7 +118,7 @@ void mlx_ollama_write_version(const char *version, mlx_text_t *out) {
 }
 
 // Go clients send every field of their struct, most of them empty.
-mlx_status_t mlx_ollama_parse_show(const char *body, size_t length, char **out_model) {
+mlx_status_t mlx_ollama_parse_show(const char *body, size_t length, mlx_text_t *unknown, char **out_model) {
   static const mlx_field_t fields[] = {MLX_READ("model"),
                                        MLX_READ("name"),
                                        MLX_IGNORE("verbose", "there is one form of the answer"),
@@ -130,7 +130,7 @@ mlx_status_t mlx_ollama_parse_show(const char *body, size_t length, char **out_m
   yyjson_doc *doc;
   *out_model = NULL;
   MLX_TRY(mlx_fields_parse(body, length, &doc));
-  const mlx_place_t root = mlx_place_root(doc), place = mlx_place_key(&root, "model");
+  const mlx_place_t root = mlx_place_root(doc, unknown), place = mlx_place_key(&root, "model");
   mlx_status_t status = mlx_fields_check(&root, fields, false);
   if (!status) status = mlx_field_text(&root, "name", &name);
   if (!status) status = mlx_field_text(&root, "model", &model);

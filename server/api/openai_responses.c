@@ -216,7 +216,7 @@ static mlx_status_t read_all_items(const mlx_place_t *root, const mlx_text_t *it
   mlx_responses_details_t *details = call->details;
   const mlx_place_t input = mlx_place_key(root, "input");
   mlx_text_t list = {0};
-  mlx_place_t history = {0};
+  mlx_place_t history = {.unknown = root->unknown};
   yyjson_doc *doc = NULL;
   mlx_status_t status = NULL;
   if (items->length) {

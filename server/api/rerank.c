@@ -97,10 +97,10 @@ static mlx_status_t read_score(const mlx_place_t *root, mlx_rerank_input_t *inpu
 }
 
 mlx_status_t mlx_rerank_parse(const mlx_rerank_api_t *api, const char *body, size_t length,
-                              mlx_rerank_input_t *out) {
+                              mlx_text_t *unknown, mlx_rerank_input_t *out) {
   *out = (mlx_rerank_input_t){.top = -1};
   MLX_TRY(mlx_fields_parse(body, length, &out->doc));
-  const mlx_place_t root = mlx_place_root(out->doc);
+  const mlx_place_t root = mlx_place_root(out->doc, unknown);
   const bool is_tei = api == &mlx_rerank_cohere && mlx_place_key(&root, "texts").value;
   out->api = is_tei ? &mlx_rerank_tei : api;
   MLX_TRY(mlx_fields_check(&root, out->api->fields, false));

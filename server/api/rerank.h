@@ -44,7 +44,7 @@ extern const mlx_rerank_api_t mlx_rerank_cohere, mlx_rerank_tei, mlx_rerank_scor
 // A body with "texts" of mlx_rerank_cohere is one of mlx_rerank_tei, which has the same path. Release
 // |out| with mlx_rerank_input_clear, also after an error.
 mlx_status_t mlx_rerank_parse(const mlx_rerank_api_t *api, const char *body, size_t length,
-                              mlx_rerank_input_t *out) MLX_MUST_USE;
+                              mlx_text_t *unknown, mlx_rerank_input_t *out) MLX_MUST_USE;
 void mlx_rerank_input_clear(mlx_rerank_input_t *input);
 
 #endif  // MLXCEL_SERVER_API_RERANK_H_

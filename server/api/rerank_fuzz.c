@@ -4,7 +4,7 @@
 
 static void fuzz_rerank(const char *body, size_t length, const mlx_rerank_api_t *api) {
   mlx_rerank_input_t input;
-  mlx_status_t status = mlx_rerank_parse(api, body, length, &input);
+  mlx_status_t status = mlx_rerank_parse(api, body, length, NULL, &input);
   if (status) {
     fuzz_check_refusal(status);
   } else {

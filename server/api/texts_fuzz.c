@@ -5,7 +5,7 @@
 
 static void fuzz_tokenize(const char *body, size_t length) {
   mlx_text_input_t input;
-  mlx_status_t status = mlx_tokenize_parse(body, length, &input);
+  mlx_status_t status = mlx_tokenize_parse(body, length, NULL, &input);
   if (status)
     fuzz_check_refusal(status);
   else
@@ -17,7 +17,7 @@ static void fuzz_tokenize(const char *body, size_t length) {
 static void fuzz_detokenize(const char *body, size_t length) {
   mlx_text_input_t input;
   int32_t *ids;
-  mlx_status_t status = mlx_detokenize_parse(body, length, &input);
+  mlx_status_t status = mlx_detokenize_parse(body, length, NULL, &input);
   if (!status) {
     FUZZ_CHECK(!mlx_alloc(input.count, sizeof *ids, &ids));
     status = mlx_detokenize_ids(&input, 1000, ids);

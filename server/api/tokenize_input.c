@@ -2,16 +2,16 @@
 #include "server/api/tokenize_input.h"
 
 static mlx_status_t parse_body(const char *body, size_t length, const mlx_field_t *fields,
-                               mlx_text_input_t *out) {
+                               mlx_text_t *unknown, mlx_text_input_t *out) {
   *out = (mlx_text_input_t){.plain = -1};
   MLX_TRY(mlx_fields_parse(body, length, &out->doc));
-  const mlx_place_t root = mlx_place_root(out->doc);
+  const mlx_place_t root = mlx_place_root(out->doc, unknown);
   MLX_TRY(mlx_fields_check(&root, fields, false));
   return mlx_field_text(&root, "model", &out->model);
 }
 
 // llama.cpp's "content" adds no start token by default, vLLM's "prompt" does.
-mlx_status_t mlx_tokenize_parse(const char *body, size_t length, mlx_text_input_t *out) {
+mlx_status_t mlx_tokenize_parse(const char *body, size_t length, mlx_text_t *unknown, mlx_text_input_t *out) {
   static const mlx_field_t fields[] = {MLX_READ("content"),
                                        MLX_READ("prompt"),
                                        MLX_READ("model"),
@@ -20,8 +20,8 @@ mlx_status_t mlx_tokenize_parse(const char *body, size_t length, mlx_text_input_
                                        MLX_READ("with_pieces"),
                                        MLX_READ("parse_special"),
                                        MLX_FIELDS_END};
-  MLX_TRY(parse_body(body, length, fields, out));
-  const mlx_place_t root = mlx_place_root(out->doc);
+  MLX_TRY(parse_body(body, length, fields, unknown, out));
+  const mlx_place_t root = mlx_place_root(out->doc, NULL);
   const mlx_place_t content = mlx_place_key(&root, "content"), prompt = mlx_place_key(&root, "prompt");
   const mlx_place_t *text = prompt.value ? &prompt : &content;
   if (!yyjson_is_str(text->value)) return mlx_field_expected(text, "a text");
@@ -34,10 +34,11 @@ mlx_status_t mlx_tokenize_parse(const char *body, size_t length, mlx_text_input_
   return mlx_field_bool(&root, "with_pieces", &out->pieces);
 }
 
-mlx_status_t mlx_detokenize_parse(const char *body, size_t length, mlx_text_input_t *out) {
+mlx_status_t mlx_detokenize_parse(const char *body, size_t length, mlx_text_t *unknown,
+                                  mlx_text_input_t *out) {
   static const mlx_field_t fields[] = {MLX_READ("tokens"), MLX_READ("model"), MLX_FIELDS_END};
-  MLX_TRY(parse_body(body, length, fields, out));
-  const mlx_place_t root = mlx_place_root(out->doc), tokens = mlx_place_key(&root, "tokens");
+  MLX_TRY(parse_body(body, length, fields, unknown, out));
+  const mlx_place_t root = mlx_place_root(out->doc, NULL), tokens = mlx_place_key(&root, "tokens");
   if (!yyjson_is_arr(tokens.value)) return mlx_field_expected(&tokens, "a list of token ids");
   out->tokens = tokens.value;
   out->count = yyjson_arr_size(tokens.value);
@@ -50,7 +51,7 @@ void mlx_text_input_clear(mlx_text_input_t *input) {
 }
 
 mlx_status_t mlx_detokenize_ids(const mlx_text_input_t *input, int64_t vocab, int32_t *out) {
-  const mlx_place_t root = mlx_place_root(input->doc), tokens = mlx_place_key(&root, "tokens");
+  const mlx_place_t root = mlx_place_root(input->doc, NULL), tokens = mlx_place_key(&root, "tokens");
   yyjson_val *value;
   size_t index, max;
   yyjson_arr_foreach(input->tokens, index, max, value) {

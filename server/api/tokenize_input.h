@@ -18,8 +18,10 @@ typedef struct mlx_text_input {
 } mlx_text_input_t;
 
 // Release |out| with mlx_text_input_clear, also after an error.
-mlx_status_t mlx_tokenize_parse(const char *body, size_t length, mlx_text_input_t *out) MLX_MUST_USE;
-mlx_status_t mlx_detokenize_parse(const char *body, size_t length, mlx_text_input_t *out) MLX_MUST_USE;
+mlx_status_t mlx_tokenize_parse(const char *body, size_t length, mlx_text_t *unknown,
+                                mlx_text_input_t *out) MLX_MUST_USE;
+mlx_status_t mlx_detokenize_parse(const char *body, size_t length, mlx_text_t *unknown,
+                                  mlx_text_input_t *out) MLX_MUST_USE;
 void mlx_text_input_clear(mlx_text_input_t *input);
 
 // Copies the ids of |tokens| to |out| [count].

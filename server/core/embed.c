@@ -62,7 +62,7 @@ static mlx_status_t parse(mlx_job_t *job, const char **out_model) {
   embed_t *e = job->state;
   size_t length;
   const char *body = mlx_exchange_body(job->exchange, &length);
-  MLX_TRY(mlx_embeddings_parse(e->api, body, length, &e->input));
+  MLX_TRY(mlx_embeddings_parse(e->api, body, length, job->unknown, &e->input));
   const bool is_named = e->input.model && *e->input.model;
   *out_model = is_named ? e->input.model : mlx_embed_default_model(job->service->models);
   return NULL;

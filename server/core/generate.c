@@ -159,6 +159,7 @@ static mlx_status_t parse(mlx_job_t *job, const char **out_model) {
   const char *body = mlx_exchange_body(job->exchange, &length);
   MLX_TRY(mlx_api_call_initialize(&g->call));
   g->call.stored = job->service->stored;
+  g->call.unknown = job->unknown;
   mlx_request_defaults_begin(&job->service->defaults, &g->call);
   MLX_TRY(g->api->parse(body, length, mlx_exchange_query(job->exchange), &g->call));
   MLX_TRY(mlx_sampling_check(&g->call.sampling));

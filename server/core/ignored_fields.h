@@ -15,7 +15,7 @@ typedef struct mlx_ignored_fields mlx_ignored_fields_t;
 mlx_status_t mlx_ignored_fields_create(const mlx_report_t *report,
                                        mlx_ignored_fields_t **out_fields) MLX_MUST_USE;
 void mlx_ignored_fields_free(mlx_ignored_fields_t *fields);  // NULL is fine
-// |paths| are those of mlx_fields_collect_unknown, in a request to |endpoint|; it may be empty.
+// |paths| are those that mlx_fields_check noted, in a request to |endpoint|; it may be empty.
 void mlx_ignored_fields_add(mlx_ignored_fields_t *fields, const char *endpoint, const mlx_text_t *paths,
                             mlx_exchange_t *exchange);
 // The same for values that were too large and are limited, in the header X-Mlxcel-Clamped.

@@ -108,9 +108,9 @@ static void on_model(mlx_model_waiter_t *waiter, mlx_served_model_t *model, mlx_
 static mlx_status_t parse_body(mlx_job_t *job, const char **out_model) {
   mlx_service_t *service = job->service;
   mlx_text_t unknown = {0};
-  mlx_fields_collect_unknown(service->strict ? NULL : &unknown);
+  job->unknown = service->strict ? NULL : &unknown;
   mlx_status_t status = job->kind->parse(job, out_model);
-  mlx_fields_collect_unknown(NULL);
+  job->unknown = NULL;
   mlx_ignored_fields_add(service->ignored, mlx_exchange_path(job->exchange), &unknown, job->exchange);
   mlx_text_clear(&unknown);
   return status;

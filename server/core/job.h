@@ -80,7 +80,8 @@ struct mlx_job {
 
   // Of the stages.
   const mlx_job_kind_t *kind;
-  void *state;                                                   // of the kind
+  void *state;          // of the kind
+  mlx_text_t *unknown;  // in the parse stage: gets the paths of unknown fields; NULL: they are refused
   void (*error)(const mlx_api_error_t *error, mlx_text_t *out);  // form of errors; set by route.c
   mlx_failure_t failure;      // a stage that fails may set its members, except the status
   mlx_served_model_t *model;  // of the run stage, and what it has:

@@ -194,7 +194,7 @@ static mlx_status_t parse(mlx_job_t *job, const char **out_model) {
   const char *body = mlx_exchange_body(job->exchange, &length);
   *out_model = NULL;
   MLX_TRY(mlx_fields_parse(body, length, &doc));
-  const mlx_place_t root = mlx_place_root(doc);
+  const mlx_place_t root = mlx_place_root(doc, job->unknown);
   mlx_status_t status = read_pull(&root, p);
   yyjson_doc_free(doc);
   if (!status) status = check_pull(job, p);
@@ -317,7 +317,7 @@ static mlx_status_t parse_delete(mlx_job_t *job, const char **out_model) {
                            "start the server with --allow-delete, or run `mlxcel rm NAME` there");
   if (!service->opening->options->stored)
     return mlx_error(MLX_UNSUPPORTED, "the models of this server are fixed: it deletes none of them");
-  MLX_TRY(mlx_ollama_parse_show(body, length, &name));
+  MLX_TRY(mlx_ollama_parse_show(body, length, job->unknown, &name));
   mlx_status_t status = remove_named(service->models, name);
   mlx_free(name);
   if (!status) status = mlx_models_scan(service->models);
@@ -376,7 +376,7 @@ static mlx_status_t read_copy(mlx_site_t *site, mlx_exchange_t *exchange) {
   if (length > MOST_COPY_BODY)
     return mlx_error(MLX_INVALID_INPUT, "the body has more than %d bytes", MOST_COPY_BODY);
   MLX_TRY(mlx_fields_parse(body, length, &doc));
-  const mlx_place_t root = mlx_place_root(doc);
+  const mlx_place_t root = mlx_place_root(doc, NULL);
   mlx_status_t status = copy(site, &root);
   yyjson_doc_free(doc);
   return status;

@@ -30,7 +30,7 @@ static mlx_status_t parse(mlx_job_t *job, const char **out_model) {
   rerank_t *r = job->state;
   size_t length;
   const char *body = mlx_exchange_body(job->exchange, &length);
-  mlx_status_t status = mlx_rerank_parse(r->api, body, length, &r->input);
+  mlx_status_t status = mlx_rerank_parse(r->api, body, length, job->unknown, &r->input);
   if (r->input.api) job->error = r->input.api->error;
   *out_model = r->input.model;
   return status;

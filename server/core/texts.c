@@ -47,13 +47,13 @@ struct mlx_text_endpoint {
 // Parse
 
 static mlx_status_t parse_tokenize(text_job_t *t, const char *body, size_t length, const char **out_model) {
-  mlx_status_t status = mlx_tokenize_parse(body, length, &t->input);
+  mlx_status_t status = mlx_tokenize_parse(body, length, t->job->unknown, &t->input);
   *out_model = t->input.model;
   return status;
 }
 
 static mlx_status_t parse_detokenize(text_job_t *t, const char *body, size_t length, const char **out_model) {
-  mlx_status_t status = mlx_detokenize_parse(body, length, &t->input);
+  mlx_status_t status = mlx_detokenize_parse(body, length, t->job->unknown, &t->input);
   *out_model = t->input.model;
   return status;
 }
@@ -66,6 +66,7 @@ static mlx_status_t parse_tei_info(text_job_t *t, const char *body, size_t lengt
 
 static mlx_status_t parse_chat(text_job_t *t, const char *body, size_t length, const char **out_model) {
   MLX_TRY(mlx_api_call_initialize(&t->call));
+  t->call.unknown = t->job->unknown;
   t->call.stored = t->job->service->stored;
   MLX_TRY(t->endpoint->api->parse(body, length, mlx_exchange_query(t->job->exchange), &t->call));
   MLX_TRY(mlx_request_defaults_end(&t->job->service->defaults, &t->call));
@@ -75,13 +76,14 @@ static mlx_status_t parse_chat(text_job_t *t, const char *body, size_t length, c
 
 static mlx_status_t parse_count(text_job_t *t, const char *body, size_t length, const char **out_model) {
   MLX_TRY(mlx_api_call_initialize(&t->call));
+  t->call.unknown = t->job->unknown;
   MLX_TRY(mlx_anthropic_parse_count(body, length, mlx_exchange_query(t->job->exchange), &t->call));
   *out_model = t->call.model;
   return NULL;
 }
 
 static mlx_status_t parse_show(text_job_t *t, const char *body, size_t length, const char **out_model) {
-  MLX_TRY(mlx_ollama_parse_show(body, length, &t->shown));
+  MLX_TRY(mlx_ollama_parse_show(body, length, t->job->unknown, &t->shown));
   *out_model = t->shown;
   return NULL;
 }

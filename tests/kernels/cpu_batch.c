@@ -30,6 +30,7 @@ typedef struct run {
   arguments_t arguments;
   int64_t batch_words;
   int is_burst, threads;
+  int end;   // of positions that calls may have written since the pool was cleared
   int next;  // workgroup
 } run_t;
 
@@ -43,8 +44,19 @@ static void *run_workgroups(void *user) {
   return NULL;
 }
 
+// Positions that a call may write are before r->end.
+static void note_positions(run_t *r) {
+  const int32_t *batch = r->arguments.batch, *positions = batch + MLX_STEP_POSITIONS_AT(MLX_CPU_STEP_TOKENS);
+  const int burst = r->is_burst ? batch[MLX_STEP_BURST_COUNT] : 0;
+  for (int i = 0; i < batch[MLX_STEP_TOKEN_COUNT] && i < MLX_CPU_STEP_TOKENS; ++i) {
+    const int64_t end = (int64_t)positions[i] + 1 + burst;
+    if (end > r->end) r->end = end < HISTORY_WIDTH ? (int)end : HISTORY_WIDTH;
+  }
+}
+
 static void call(run_t *r) {
   pthread_t other[4];
+  note_positions(r);
   r->next = 0;
   for (int i = 1; i < r->threads; ++i) pthread_create(&other[i], NULL, run_workgroups, r);
   run_workgroups(r);
@@ -55,8 +67,11 @@ typedef enum checks { ALL_CHECKS, ONLY_TOGETHER } checks_t;
 
 static run_t make_run(shape_t shape) {
   network_t *network = make_network(shape, 16 << 20);
-  return (run_t){
-      .network = network, .arguments = make_arguments(network), .threads = 1, .batch_words = BATCH_WORDS};
+  return (run_t){.network = network,
+                 .arguments = make_arguments(network),
+                 .threads = 1,
+                 .batch_words = BATCH_WORDS,
+                 .end = HISTORY_WIDTH};
 }
 
 static void free_run(run_t *r) {
@@ -76,8 +91,12 @@ static void add_segment(const run_t *r, int slot, int sequence, int from, int to
     add_token(&r->arguments, slot, i, token_at(sequence, i), all_wanted || i == to - 1);
 }
 
-static void clear_pool(const run_t *r) {  // NaN: positions that were not written must not be read
-  memset(r->arguments.kv, 0xff, (size_t)(POOL_PAGES * r->network->header.page_bytes));
+// NaN: positions that were not written must not be read. The pages of the first positions of all slots are
+// first in the pool; the others are still NaN.
+static void clear_pool(run_t *r) {
+  const int pages = (r->end + MLX_KV_PAGE - 1) / MLX_KV_PAGE;
+  memset(r->arguments.kv, 0xff, (size_t)((1 + pages * SLOTS) * r->network->header.page_bytes));
+  r->end = 0;
 }
 
 static int result_token(const run_t *r, int row) {

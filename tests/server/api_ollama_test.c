@@ -200,18 +200,18 @@ TEST(lists_of_models_have_ollamas_form) {
   CHECK_TEXT(out.data, "{\"version\":\"0.12.0\"}");
   mlx_text_clear(&out);
   char *name;
-  CHECK_OK(mlx_ollama_parse_show("{\"name\":\"old\",\"model\":\"new\"}", 28, &name));
+  CHECK_OK(mlx_ollama_parse_show("{\"name\":\"old\",\"model\":\"new\"}", 28, NULL, &name));
   CHECK_TEXT(name, "new");
   mlx_free(name);
   static const char go[] =  // as Ollama's Go client sends it
       "{\"model\":\"m\",\"system\":\"\",\"template\":\"\",\"verbose\":false,\"options\":null,\"name\":\"\"}";
-  CHECK_OK(mlx_ollama_parse_show(go, strlen(go), &name));
+  CHECK_OK(mlx_ollama_parse_show(go, strlen(go), NULL, &name));
   CHECK_TEXT(name, "m");
   mlx_free(name);
-  CHECK_OK(mlx_ollama_parse_show("{\"name\":\"old\",\"model\":\"\"}", 25, &name));
+  CHECK_OK(mlx_ollama_parse_show("{\"name\":\"old\",\"model\":\"\"}", 25, NULL, &name));
   CHECK_TEXT(name, "old");
   mlx_free(name);
-  CHECK_ERROR(mlx_ollama_parse_show("{}", 2, &name), MLX_INVALID_INPUT, "model: missing");
+  CHECK_ERROR(mlx_ollama_parse_show("{}", 2, NULL, &name), MLX_INVALID_INPUT, "model: missing");
 }
 
 TEST(a_failed_allocation_is_an_error_and_leaks_nothing) {

@@ -6,7 +6,7 @@
 #include "tests/support/check.h"
 
 static mlx_status_t parse_as(const mlx_embeddings_api_t *api, const char *body, mlx_embeddings_input_t *out) {
-  return mlx_embeddings_parse(api, body, strlen(body), out);
+  return mlx_embeddings_parse(api, body, strlen(body), NULL, out);
 }
 
 static mlx_status_t parse(const char *body, bool ollama, mlx_embeddings_input_t *out) {

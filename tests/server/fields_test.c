@@ -61,7 +61,7 @@ TEST(values_have_types_and_ranges_and_errors_name_the_path) {
       "{\"o\": [{\"i\": 3, \"f\": 3.0, \"h\": 3.5, \"big\": 18446744073709551615, \"huge\": 1e300, \"b\": "
       "true, "
       "\"s\": \"text\", \"nul\": \"a\\u0000b\", \"null\": null}]}");
-  const mlx_place_t root = mlx_place_root(doc);
+  const mlx_place_t root = mlx_place_root(doc, NULL);
   const mlx_place_t list = mlx_place_key(&root, "o");
   const mlx_place_t o = mlx_place_item(&list, 0, yyjson_arr_get(list.value, 0));
   int64_t i = 7;
@@ -113,7 +113,7 @@ TEST(unknown_and_refused_fields_are_named) {
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
     yyjson_doc *doc = parse_body(cases[i].body);
-    const mlx_place_t root = mlx_place_root(doc);
+    const mlx_place_t root = mlx_place_root(doc, NULL);
     mlx_status_t status = mlx_fields_check(&root, fields, false);
     CHECK_TEXT(mlx_status_message(status), cases[i].message ? cases[i].message : "");
     if (status) {
@@ -128,11 +128,29 @@ TEST(unknown_and_refused_fields_are_named) {
   CHECK_TEXT(path, "[\"zzz:\\u0020y\"]");
 }
 
+// Of the whole body: the place of the object leads to the root.
+TEST(unknown_fields_are_noted_if_the_root_has_a_text_for_them) {
+  static const mlx_field_t fields[] = {MLX_READ("temperature"), MLX_REFUSE("functions", "use tools"),
+                                       MLX_FIELDS_END};
+  yyjson_doc *doc = parse_body("{\"a\": 1, \"o\": [{\"temperatur\": 1}], \"r\": {\"functions\": []}}");
+  mlx_text_t unknown = {0};
+  const mlx_place_t root = mlx_place_root(doc, &unknown), list = mlx_place_key(&root, "o"),
+                    object = mlx_place_item(&list, 0, yyjson_arr_get_first(list.value)),
+                    refused = mlx_place_key(&root, "r");
+  CHECK_OK(mlx_fields_check(&object, fields, false));
+  CHECK_TEXT(unknown.data, "o[0].temperatur (did you mean 'temperature'?)");
+  CHECK_OK(mlx_fields_check(&root, fields, false));
+  CHECK_TEXT(unknown.data, "o[0].temperatur (did you mean 'temperature'?), a, o, r");
+  CHECK_ERROR(mlx_fields_check(&refused, fields, false), MLX_UNSUPPORTED, "r.functions: not supported");
+  mlx_text_clear(&unknown);
+  yyjson_doc_free(doc);
+}
+
 // The message of reading the sampling fields of |body| into |call|; "" if there is no error.
 static const char *read_sampling(const char *body, mlx_api_call_t *call) {
   static char message[256];
   yyjson_doc *doc = parse_body(body);
-  const mlx_place_t root = mlx_place_root(doc);
+  const mlx_place_t root = mlx_place_root(doc, NULL);
   mlx_status_t status = mlx_field_sampling(&root, call);
   if (!status) status = mlx_field_logit_bias(&root, "logit_bias", call);
   if (!status) status = mlx_field_stops(&root, "stop", call);
@@ -254,5 +272,6 @@ TEST(an_answer_collects_its_events) {
 TEST_MAIN(CASE(a_body_that_is_not_an_object_of_unique_keys_is_refused),
           CASE(a_deeply_nested_body_is_refused_and_the_limit_is_accepted),
           CASE(values_have_types_and_ranges_and_errors_name_the_path),
-          CASE(unknown_and_refused_fields_are_named), CASE(sampling_fields_are_read),
+          CASE(unknown_and_refused_fields_are_named),
+          CASE(unknown_fields_are_noted_if_the_root_has_a_text_for_them), CASE(sampling_fields_are_read),
           CASE(bad_sampling_fields_are_refused_by_path), CASE(an_answer_collects_its_events))
