@@ -255,12 +255,15 @@ static void check_tile(void) {
     rows[t] = x[t];
     for (int k = 0; k < COLUMNS; ++k) x[t][k] = next_float();
   }
-  multiply_tile(weights, rows, COLUMNS, sums);
-  for (int t = 0; t < TILE_TOKENS; ++t) {
-    for (int row = 0; row < TILE_ROWS; ++row) {
-      float want = 0;
-      for (int k = 0; k < COLUMNS; ++k) want = fma_reference(weights[k * TILE_ROWS + row], x[t][k], want);
-      expect("multiply_tile", row, sums[t * TILE_ROWS + row], want);
+  for (int tokens = 1; tokens <= TILE_TOKENS; ++tokens) {
+    memset(sums, 0, sizeof sums);
+    multiply_tile(tokens, weights, rows, COLUMNS, sums);
+    for (int t = 0; t < tokens; ++t) {
+      for (int row = 0; row < TILE_ROWS; ++row) {
+        float want = 0;
+        for (int k = 0; k < COLUMNS; ++k) want = fma_reference(weights[k * TILE_ROWS + row], x[t][k], want);
+        expect("multiply_tile", row, sums[t * TILE_ROWS + row], want);
+      }
     }
   }
 }
