@@ -214,8 +214,9 @@ static v16 multiply_in_floats(int32_t format, const uint8_t *panel, const vector
     return product;
   }
   if (format == MLX_PANEL_Q2_K) return mlx_q2_k_times_vector(panel, x->x[0], columns);
-  return is_q4(format) ? multiply_q4(format, panel, x->x[0], x->sums, columns)
-                       : multiply_other(format, panel, x->x[0], x->sums, columns);
+  static float placed[MLX_CPU_MAX_COLUMNS];
+  place_columns(x->x[0], columns, placed);
+  return multiply_in_f32(format, panel, x->x[0], placed, x->sums, columns);
 }
 
 // A panel times a vector equals its dequantized values times the vector, up to f32 rounding.
