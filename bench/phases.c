@@ -1,9 +1,9 @@
-// Measures each phase of the CPU kernel on random weights in the shape of SmolLM2-135M. bench/phases builds
-// and runs it.
+// Measures each phase of the CPU kernel on random weights in the shape of a model. bench/phases builds and
+// runs it: THREADS SHAPE FORMAT PROMPT.
 //
 // It runs the kernel's phases one by one. Each thread computes its share of the items, and all threads wait
 // at a barrier after each phase. The table has the shortest time of each kind of phase, so other load on the
-// machine hardly changes it.
+// machine hardly changes it. A single thread is measured in CPU time.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -16,7 +16,6 @@
 #include "../kernels/cpu/phases.h"
 #include "../tests/kernels/cpu_network.h"
 
-#define PROMPT 512
 #define STEPS 32
 #define REPEATS 4
 #define MAX_THREADS 64
@@ -27,9 +26,11 @@ static const char *const names[3][MAX_KINDS] = {
     {"norm", "q, k, v", "append", "attention", "o", "norm", "gate, up", "down"},
     {"norm", "head", "sample"}};
 
+static int threads = 1;
+
 static double seconds(void) {
   struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
@@ -49,7 +50,6 @@ static call_t make_call(void) {
 static struct {
   _Alignas(64) uint64_t phase;
 } arrived[MAX_THREADS];
-static int threads = 1;
 static call_t call;
 static double shortest[3][MAX_KINDS];  // seconds: [0] before, [1] in, [2] after the layers
 
@@ -112,12 +112,14 @@ static void print_table(const char *title, int tokens) {
   memset(shortest, 0, sizeof shortest);
 }
 
-static void run_prompt(void) {
+static void run_prompt(int prompt) {
+  char title[64];
   clear_tokens(&arguments);
-  for (int i = 0; i < PROMPT; ++i)
-    add_token(&arguments, 0, i, i * 7919 % network->shape.vocab, i == PROMPT - 1);
+  for (int i = 0; i < prompt; ++i)
+    add_token(&arguments, 0, i, i * 7919 % network->shape.vocab, i == prompt - 1);
   for (int i = 0; i < REPEATS; ++i) run();
-  print_table("prefill of 512", PROMPT);
+  snprintf(title, sizeof title, "prefill of %d", prompt);
+  print_table(title, prompt);
 }
 
 static void run_decode(int sequences) {
@@ -131,23 +133,62 @@ static void run_decode(int sequences) {
   print_table(title, sequences);
 }
 
+// Shapes of models. Large ones have a few layers and a small vocabulary: the time of a phase is that of any
+// layer.
+typedef struct named_shape {
+  const char *name;
+  shape_t shape;
+} named_shape_t;
+#define SHAPE(HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, LAYERS, VOCAB) \
+  {.hidden = HIDDEN,                                                 \
+   .ffn = FFN,                                                       \
+   .heads = HEADS,                                                   \
+   .kv_heads = KV_HEADS,                                             \
+   .head_dim = HEAD_DIM,                                             \
+   .layers = LAYERS,                                                 \
+   .vocab = VOCAB,                                                   \
+   .head = MLX_PANEL_Q8_0}
+static const named_shape_t shapes[] = {{"smollm2-135m", SHAPE(576, 1536, 9, 3, 64, 30, 49152)},
+                                       {"qwen2.5-1.5b", SHAPE(1536, 8960, 12, 2, 128, 4, 8192)},
+                                       {"qwen3-4b", SHAPE(2560, 9728, 32, 8, 128, 3, 8192)},
+                                       {"llama-1b", SHAPE(2048, 8192, 32, 8, 64, 4, 8192)},
+                                       {"llama-8b", SHAPE(4096, 14336, 32, 8, 128, 2, 8192)}};
+#undef SHAPE
+
+static const char *const formats[] = {
+#define NAME(format, ...) [MLX_PANEL_##format] = #format,
+    MLX_PANEL_TABLE(NAME)
+#undef NAME
+};
+
+static bool find_shape(const char *name, const char *format, shape_t *out) {
+  bool found = false;
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; ++i) {
+    if (strcmp(shapes[i].name, name)) continue;
+    *out = shapes[i].shape;
+    found = true;
+  }
+  for (int i = 0; found && i < MLX_PANEL_FORMATS; ++i) {
+    if (strcmp(formats[i], format)) continue;
+    out->body = (mlx_panel_format_t)i;
+    if (!is_quantized(i)) out->head = out->body;
+    return true;
+  }
+  return false;
+}
+
 int main(int argc, char **argv) {
-  threads = argc > 1 ? atoi(argv[1]) : 2;
-  const bool bf16 = argc > 2 && !strcmp(argv[2], "bf16");
-  if (threads < 1 || threads > MAX_THREADS) return 2;
+  shape_t shape;
+  if (argc != 5 || !find_shape(argv[2], argv[3], &shape)) return 2;
+  threads = atoi(argv[1]);
+  const int prompt = atoi(argv[4]);
+  if (threads < 1 || threads > MAX_THREADS || prompt < 1 || prompt > MLX_CPU_STEP_TOKENS) return 2;
   if (HAS_TILES) syscall(SYS_arch_prctl, 0x1023, 18);  // ARCH_REQ_XCOMP_PERM: request AMX tile data
-  const shape_t smollm2 = {.hidden = 576,
-                           .ffn = 1536,
-                           .heads = 9,
-                           .kv_heads = 3,
-                           .head_dim = 64,
-                           .layers = 30,
-                           .vocab = 49152,
-                           .body = bf16 ? MLX_PANEL_BF16 : MLX_PANEL_Q4_1,
-                           .head = bf16 ? MLX_PANEL_BF16 : MLX_PANEL_Q8_0};
-  network = make_network(smollm2, 300 << 20);
+  const size_t layer = (size_t)shape.ffn * 3 + (size_t)shape.heads * 4 * (size_t)shape.head_dim;
+  network = make_network(
+      shape, ((size_t)shape.layers * layer + 2 * (size_t)shape.vocab) * (size_t)shape.hidden * 4 + (1 << 20));
   arguments = make_arguments(network);
-  run_prompt();
+  run_prompt(prompt);
   for (int sequences = 1; sequences <= 64; sequences *= 8) run_decode(sequences);
   return 0;
 }

@@ -136,8 +136,7 @@ INLINE v16 multiply_codes(int32_t format, const uint8_t *panel, vectors_t *x, in
 #else
 
 INLINE v16 multiply_codes(int32_t format, const uint8_t *panel, vectors_t *x, int columns) {
-  return is_q4(format) ? multiply_q4(format, panel, x->x[0], x->sums, columns)
-                       : multiply_other(format, panel, x->x[0], x->sums, columns);
+  return multiply_in_f32(format, panel, x->x[0], x->placed, x->sums, columns);
 }
 
 #endif

@@ -111,6 +111,30 @@ INLINE v16 narrow_column(int32_t format, codes_t codes, int nth) {
   return properties[format].least ? v_add(code, v_all(properties[format].least)) : code;
 }
 
+// Codes of 4 to 6 bits without a table of values can be multiplied without a shift: as numbers of the octet
+// times 2^(8 (column / 2)), with vectors that are divided by that power (place_columns()). Both are exact, so
+// the products are. Words of load_placed() have the columns of load_narrow(), and undefined bits around codes
+// of 4 bits.
+INLINE bool is_placed(int32_t format) { return code_bits(format) < 8 && !properties[format].values; }
+INLINE codes_t load_placed(int32_t format, const uint8_t *codes, int octet, int odd) {
+  if (code_bits(format) > 4) return load_narrow(format, codes, octet, odd);
+  return codes_field(codes_load(codes + 64 * octet), 4 * odd, UINT32_MAX);
+}
+INLINE v16 placed_column(int32_t format, codes_t codes, int nth) {
+  return codes_placed(codes, nth, (1 << code_bits(format)) - 1, properties[format].least);
+}
+// The power of two that divides column |column| of an octet.
+INLINE float placed_factor(int column) {
+  static const float factors[] = {1, 0x1p-8f, 0x1p-16f, 0x1p-24f};
+  return factors[column / 2];
+}
+// |columns| columns of a vector, a multiple of 16. Exact for numbers from 2^-102 on.
+INLINE void place_columns(const float *x, int columns, float *out) {
+  float factors[16];
+  for (int i = 0; i < 16; ++i) factors[i] = placed_factor(i % 8);
+  for (int k = 0; k < columns; k += 16) v_store(out + k, v_mul(v_load(x + k), v_load(factors)));
+}
+
 #if HAS_INTEGERS
 // The bits above the low four of each code, for octet |octet|: in bits 4 and up of each byte, for the columns
 // 0 2 4 6. Rotated to the right by the number of these bits: for the columns 1 3 5 7. Other bits are

@@ -69,7 +69,7 @@ INLINE v16 multiply_bytes(int32_t format, const uint8_t *codes, const float *x, 
   return sum_of_four(sum);
 }
 
-// Sum over |octets| octets of such codes times x. The order is that of multiply_bytes().
+// Sum over |octets| octets of codes of a table times x. The order is that of multiply_bytes().
 INLINE v16 multiply_narrow(int32_t format, const uint8_t *codes, int octet, int octets, const float *x) {
   v16 sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
   for (int i = octet; i < octet + octets; ++i, x += 8) {
@@ -86,13 +86,32 @@ INLINE v16 multiply_narrow(int32_t format, const uint8_t *codes, int octet, int 
   return sum_of_four(sum);
 }
 
-// Sum over |count| columns of codes times x, starting at column |column| of a block.
-INLINE v16 multiply_columns(int32_t format, const uint8_t *codes, int column, const float *x, int count) {
-  return is_q8(format) ? multiply_bytes(format, codes + 16 * column, x, count)
-                       : multiply_narrow(format, codes, column / 8, count / 8, x);
+// The same for codes without a table. |placed|: x of place_columns().
+INLINE v16 multiply_placed(int32_t format, const uint8_t *codes, int octet, int octets, const float *placed) {
+  v16 sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()};
+  for (int i = octet; i < octet + octets; ++i, placed += 8) {
+    const codes_t even = load_placed(format, codes, i, 0), odd = load_placed(format, codes, i, 1);
+    sum[0] = v_fma(placed_column(format, even, 0), v_all(placed[0]), sum[0]);
+    sum[1] = v_fma(placed_column(format, odd, 0), v_all(placed[1]), sum[1]);
+    sum[2] = v_fma(placed_column(format, even, 1), v_all(placed[2]), sum[2]);
+    sum[3] = v_fma(placed_column(format, odd, 1), v_all(placed[3]), sum[3]);
+    sum[0] = v_fma(placed_column(format, even, 2), v_all(placed[4]), sum[0]);
+    sum[1] = v_fma(placed_column(format, odd, 2), v_all(placed[5]), sum[1]);
+    sum[2] = v_fma(placed_column(format, even, 3), v_all(placed[6]), sum[2]);
+    sum[3] = v_fma(placed_column(format, odd, 3), v_all(placed[7]), sum[3]);
+  }
+  return sum_of_four(sum);
 }
 
-// Formats other than those of multiply_q4() and mlx_q2_k_times_vector().
+// Sum over |count| columns of codes times x, starting at column |column| of a block.
+INLINE v16 multiply_columns(int32_t format, const uint8_t *codes, int column, const float *x, int count) {
+  if (is_q8(format)) return multiply_bytes(format, codes + 16 * column, x, count);
+  return is_placed(format) ? multiply_placed(format, codes, column / 8, count / 8, x)
+                           : multiply_narrow(format, codes, column / 8, count / 8, x);
+}
+
+// Formats other than those of multiply_q4() and mlx_q2_k_times_vector(). |x|: of place_columns() if
+// is_placed().
 INLINE v16 multiply_other(int32_t format, const uint8_t *panel, const float *x, const float *sums,
                           int columns) {
   const int scales = scale_bytes(format), bytes = (int)mlx_panel_block_stride(format);
@@ -112,6 +131,16 @@ INLINE v16 multiply_other(int32_t format, const uint8_t *panel, const float *x, 
     if (has_offsets(format)) second = v_fma(load_second(format, panel, nth), v_all(sums[nth]), second);
   }
   return v_add(total, second);
+}
+
+// A vector register with 16 numbers looks a code up in one instruction, so codes of 4 bits are not placed.
+INLINE bool has_lookup(int32_t format) { return V_LOOKS_UP && is_q4(format); }
+
+// Every format but Q2_K. |placed|: x of place_columns().
+INLINE v16 multiply_in_f32(int32_t format, const uint8_t *panel, const float *x, const float *placed,
+                           const float *sums, int columns) {
+  if (has_lookup(format)) return multiply_q4(format, panel, x, sums, columns);
+  return multiply_other(format, panel, is_placed(format) ? placed : x, sums, columns);
 }
 
 #endif  // MLXCEL_KERNELS_CPU_PANEL_F32_H_

@@ -29,11 +29,12 @@ INLINE int shares_of(const call_t *c, const product_t *p, share_t *out) {
 
 static int share_items(const product_t *p, const share_t *share) {
   const int panels = panel_count(p);
+  product_t rows = *p;
   switch (share->way) {
     case BY_VECTOR: return panels * divide_up(share->count, MAX_VECTORS);
     case BY_FEW_TILES: return panels;
     case BY_TILES: return tiled_groups(p) * divide_up(share->count, TILED_TOKENS);
-    default: return divide_up(panels, group_panels(p)) * divide_up(share->count, BLOCK_TOKENS);
+    default: rows.tokens = share->count; return divide_up(panels, group_panels(p)) * block_count(&rows);
   }
 }
 

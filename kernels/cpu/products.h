@@ -15,7 +15,9 @@
 #include "panels_by_vectors.h"
 #include "tile_f32.h"
 
-#define BLOCK_TOKENS 96   // rows of an item, in a product of many rows
+#define BLOCK_TOKENS 96       // rows of an item, in a product of many rows
+#define MAX_BLOCK_TOKENS 192  // the same, if the matrix has MANY_PANELS panels: enough items for all threads
+#define MANY_PANELS 256
 #define TILED_TOKENS 256  // AMX: rows of an item
 #define TILED_PAIRS 2     // AMX: pairs of panels of an item
 #define FEW_TOKENS 16     // AMX: rows of a tile
@@ -49,7 +51,10 @@ INLINE product_t product_of(const call_t *c, const mlx_instruction_t *i) {
 
 INLINE int panel_count(const product_t *p) { return divide_up(p->rows, MLX_PANEL_ROWS); }
 INLINE int group_panels(const product_t *p) { return p->up ? TILE_PANELS / 2 : TILE_PANELS; }
-INLINE int block_count(const product_t *p) { return divide_up(p->tokens, BLOCK_TOKENS); }
+// Blocks of rows, of almost equal size.
+INLINE int block_count(const product_t *p) {
+  return divide_up(p->tokens, panel_count(p) < MANY_PANELS ? BLOCK_TOKENS : MAX_BLOCK_TOKENS);
+}
 INLINE int tiled_panels(const product_t *p) { return p->up ? TILED_PAIRS : 2 * TILED_PAIRS; }
 INLINE int tiled_groups(const product_t *p) { return divide_up(panel_count(p), tiled_panels(p)); }
 

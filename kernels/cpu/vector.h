@@ -20,6 +20,13 @@
 #define HAS_INTEGERS 0
 #endif
 
+// Whether CODES_COLUMN() is a lookup in a register of 16 numbers.
+#if defined(__AVX512F__)
+#define V_LOOKS_UP 1
+#else
+#define V_LOOKS_UP 0
+#endif
+
 #if defined(__aarch64__)
 #include "vector_neon.h"
 #elif !defined(__AVX2__)
@@ -78,7 +85,9 @@ INLINE int v_find(v16 x, float value) {  // index of the first lane equal to |va
 //
 // Codes of other sizes are first made bytes, four columns of a row in a word: codes_field() shifts the words
 // to the right by |shift| bits, or to the left if it is negative, and masks them. codes_lookup() replaces
-// bytes from 0 to 15 by values of a table. codes_byte() is signed byte |nth| of each word.
+// bytes from 0 to 15 by values of a table. codes_byte() is signed byte |nth| of each word. codes_placed() is
+// the code in the bits |mask| of unsigned byte |nth| plus |least|, times 2^(8 nth): an exact f32 number
+// without a shift. A code has at most 6 bits.
 typedef struct codes {
   __m512i words;
 } codes_t;
@@ -99,6 +108,10 @@ INLINE codes_t codes_or(codes_t a, codes_t b) { return (codes_t){_mm512_or_si512
 INLINE v16 codes_byte(codes_t codes, int nth) {
   const __m512i high = _mm512_sllv_epi32(codes.words, _mm512_set1_epi32(24 - 8 * nth));
   return _mm512_cvtepi32_ps(_mm512_srai_epi32(high, 24));
+}
+INLINE v16 codes_placed(codes_t codes, int nth, int mask, int least) {
+  const __m512i code = _mm512_and_si512(codes.words, _mm512_set1_epi32(mask << 8 * nth));
+  return _mm512_cvtepi32_ps(least ? _mm512_add_epi32(code, _mm512_set1_epi32(least * (1 << 8 * nth))) : code);
 }
 
 #else
@@ -148,14 +161,12 @@ INLINE __m256 second_of_8(const __m256i *p) {
 INLINE v16 v_load_first(const void *p) { return BOTH(first_of_8(p), first_of_8((const __m256i *)p + 1)); }
 INLINE v16 v_load_second(const void *p) { return BOTH(second_of_8(p), second_of_8((const __m256i *)p + 1)); }
 INLINE v16 v_load_i8(const void *p) {
-  const __m128i bytes = _mm_loadu_si128(p);
-  return BOTH(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
-              _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))));
+  const __m128i low = _mm_loadl_epi64(p), high = _mm_loadl_epi64((const void *)((const char *)p + 8));
+  return BOTH(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(low)), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(high)));
 }
 INLINE v16 v_load_u8(const void *p) {
-  const __m128i bytes = _mm_loadu_si128(p);
-  return BOTH(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)),
-              _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))));
+  const __m128i low = _mm_loadl_epi64(p), high = _mm_loadl_epi64((const void *)((const char *)p + 8));
+  return BOTH(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(low)), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(high)));
 }
 INLINE void v_split(v16 x, __m256 *low, __m256 *high) {
   *low = x.low;
@@ -209,6 +220,13 @@ INLINE __m256 byte8(__m256i words, int nth) {
   return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * nth), 24));
 }
 INLINE v16 codes_byte(codes_t codes, int nth) { return BOTH(byte8(codes.low, nth), byte8(codes.high, nth)); }
+INLINE __m256 placed8(__m256i words, int nth, int mask, int least) {
+  const __m256i code = _mm256_and_si256(words, _mm256_set1_epi32(mask << 8 * nth));
+  return _mm256_cvtepi32_ps(least ? _mm256_add_epi32(code, _mm256_set1_epi32(least * (1 << 8 * nth))) : code);
+}
+INLINE v16 codes_placed(codes_t codes, int nth, int mask, int least) {
+  return BOTH(placed8(codes.low, nth, mask, least), placed8(codes.high, nth, mask, least));
+}
 
 #endif
 

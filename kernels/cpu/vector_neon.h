@@ -149,6 +149,14 @@ INLINE float32x4_t signed4(uint32x4_t words, int nth) {
 INLINE v16 codes_byte(codes_t codes, int nth) {
   return (v16){signed4(codes.a, nth), signed4(codes.b, nth), signed4(codes.c, nth), signed4(codes.d, nth)};
 }
+INLINE float32x4_t placed4(uint32x4_t words, int nth, int mask, int least) {
+  const int32x4_t code = vreinterpretq_s32_u32(vandq_u32(words, vdupq_n_u32((uint32_t)mask << 8 * nth)));
+  return vcvtq_f32_s32(vaddq_s32(code, vdupq_n_s32(least * (1 << 8 * nth))));
+}
+INLINE v16 codes_placed(codes_t codes, int nth, int mask, int least) {
+  return (v16){placed4(codes.a, nth, mask, least), placed4(codes.b, nth, mask, least),
+               placed4(codes.c, nth, mask, least), placed4(codes.d, nth, mask, least)};
+}
 #undef EACH_CODES
 
 // Adds in the same order as v_sum of vector.h.

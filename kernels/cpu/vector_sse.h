@@ -172,6 +172,14 @@ INLINE __m128 signed4(__m128i words, int nth) {
 INLINE v16 codes_byte(codes_t codes, int nth) {
   return (v16){signed4(codes.a, nth), signed4(codes.b, nth), signed4(codes.c, nth), signed4(codes.d, nth)};
 }
+INLINE __m128 placed4(__m128i words, int nth, int mask, int least) {
+  const __m128i code = _mm_and_si128(words, _mm_set1_epi32(mask << 8 * nth));
+  return _mm_cvtepi32_ps(_mm_add_epi32(code, _mm_set1_epi32(least * (1 << 8 * nth))));
+}
+INLINE v16 codes_placed(codes_t codes, int nth, int mask, int least) {
+  return (v16){placed4(codes.a, nth, mask, least), placed4(codes.b, nth, mask, least),
+               placed4(codes.c, nth, mask, least), placed4(codes.d, nth, mask, least)};
+}
 #undef EACH_CODES
 
 // Adds in the same order as v_sum of vector.h.

@@ -1,6 +1,8 @@
 // Prepares activation vectors: sums of blocks and, with integers, digits.
 #include "vectors.h"
 
+#include "panel_codes.h"
+
 #if HAS_INTEGERS
 
 // 16 columns as integers, one byte per digit: [column][digit]. The fourth byte is the sign.
@@ -162,6 +164,7 @@ INLINE void prepare_blocks(const float *at, int t, int first, int count, vectors
   (void)count;
   out->sums[entry_of(out, first, t / out->group) + t % out->group] =
       v_sum(v_add(v_load(at), v_load(at + 16)));
+  if (out->count == 1) place_columns(at, MLX_PANEL_BLOCK, out->placed + first * MLX_PANEL_BLOCK);
 }
 #endif
 

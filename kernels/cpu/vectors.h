@@ -53,6 +53,9 @@ typedef struct vectors {
   };
 #endif
   float sums[MAX_ENTRIES];  // sum of each block, for the offsets
+#if !HAS_INTEGERS
+  float placed[MLX_CPU_MAX_COLUMNS];  // of a single vector: place_columns()
+#endif
 } vectors_t;
 
 // Entry of block |block| of the first vector of group |nth|. The other vectors of the group follow.

@@ -214,8 +214,9 @@ static v16 multiply_in_floats(int32_t format, const uint8_t *panel, const vector
     return product;
   }
   if (format == MLX_PANEL_Q2_K) return mlx_q2_k_times_vector(panel, x->x[0], columns);
-  return is_q4(format) ? multiply_q4(format, panel, x->x[0], x->sums, columns)
-                       : multiply_other(format, panel, x->x[0], x->sums, columns);
+  static float placed[MLX_CPU_MAX_COLUMNS];
+  place_columns(x->x[0], columns, placed);
+  return multiply_in_f32(format, panel, x->x[0], placed, x->sums, columns);
 }
 
 // A panel times a vector equals its dequantized values times the vector, up to f32 rounding.
@@ -255,12 +256,15 @@ static void check_tile(void) {
     rows[t] = x[t];
     for (int k = 0; k < COLUMNS; ++k) x[t][k] = next_float();
   }
-  multiply_tile(weights, rows, COLUMNS, sums);
-  for (int t = 0; t < TILE_TOKENS; ++t) {
-    for (int row = 0; row < TILE_ROWS; ++row) {
-      float want = 0;
-      for (int k = 0; k < COLUMNS; ++k) want = fma_reference(weights[k * TILE_ROWS + row], x[t][k], want);
-      expect("multiply_tile", row, sums[t * TILE_ROWS + row], want);
+  for (int tokens = 1; tokens <= TILE_TOKENS; ++tokens) {
+    memset(sums, 0, sizeof sums);
+    multiply_tile(tokens, weights, rows, COLUMNS, sums);
+    for (int t = 0; t < tokens; ++t) {
+      for (int row = 0; row < TILE_ROWS; ++row) {
+        float want = 0;
+        for (int k = 0; k < COLUMNS; ++k) want = fma_reference(weights[k * TILE_ROWS + row], x[t][k], want);
+        expect("multiply_tile", row, sums[t * TILE_ROWS + row], want);
+      }
     }
   }
 }
