@@ -101,6 +101,50 @@ case "$*" in *-ub*) echo '| llama | 5 GiB | 8 B | CUDA | 1 | pp4096 | 4500.00 ±
     assert figures(c.saved("ratios"))[("llama-8b", "llama.cpp", "pp512 @ d8192")] == 4000, c.saved("ratios")
 
 
+def gpu_shapes_compiles_a_named_shape_without_a_module(c):
+    (c.folder / "llama-8b.gguf").write_text("x")
+    c.program("mlxcel", """[ -z "$MLXCEL_PREBUILT" ] && echo '| llama 8B | 5 GiB | 8 B | cuda | pp512 | 8000 |'\n""")
+    os.environ["WORK"] = str(c.folder)
+    try:
+        printed = c.run("bench/gpu_shapes", "run", c.folder, "-", "llama-8b")
+    finally:
+        os.environ.pop("WORK")
+    assert "| llama-8b | 5 GiB | pp512 | 8000 |" in printed.replace("  ", " "), printed
+
+
+SLEEPER = """#!/usr/bin/env python3
+import http.server, json, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    asleep, sleeps = False, 0
+    def answer(self, body):
+        data = json.dumps(body).encode()
+        self.send_response(200), self.send_header("Content-Length", str(len(data))), self.end_headers(), self.wfile.write(data)
+    def do_GET(self):
+        self.answer({"is_sleeping": Handler.asleep})
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path != "/v1/completions":
+            Handler.asleep = self.path.startswith("/sleep")
+            Handler.sleeps += Handler.asleep
+        self.answer({"choices": [{"token_ids": [Handler.sleeps * FORGETS] * asked.get("max_tokens", 0)}]})
+    def log_message(self, *_):
+        pass
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
+"""
+
+
+def wake_saves_medians_and_compares_tokens(c):
+    (c.folder / "tiny.gguf").write_text("x")
+    for forgets in (0, 1):
+        server = c.program("server", "")
+        server.write_text(SLEEPER.replace("FORGETS", str(forgets)))
+        printed = c.run(sys.executable, "bench/wake", "-m", c.folder / "tiny.gguf", "--mlxcel", server, "--turns", "2", "--save", f"wake-{forgets}", fails=forgets)
+        assert ("other tokens after sleep of level 1" in printed) == bool(forgets), printed
+    tests = {(model[-7:], test) for model, _, test in figures(c.saved("wake-0"))}
+    assert tests == {(f"level {level}", test) for level in (1, 2) for test in ("sleep, s", "wake, s", "wake and first token, s")}, tests
+    assert not list(c.folder.glob("*wake-1.json"))
+
+
 def start_time_saves_first_and_later_runs(c):
     c.program("mlxcel", "mkdir -p \"$MLXCEL_CACHE\"\n")
     peer = c.program("llama-bench", "exit 0\n")
@@ -140,7 +184,8 @@ def compare_saves_medians(c):
 
 def main():
     cases = (record_has_machine_date_and_command, a_second_run_replaces_only_its_models, lines_that_are_no_figures_are_refused,
-             gpu_shapes_saves_what_it_printed, gpu_shapes_fails_if_a_row_is_slower, start_time_saves_first_and_later_runs,
+             gpu_shapes_saves_what_it_printed, gpu_shapes_fails_if_a_row_is_slower, gpu_shapes_compiles_a_named_shape_without_a_module,
+             wake_saves_medians_and_compares_tokens, start_time_saves_first_and_later_runs,
              batched_saves_medians_and_the_longest_pause, compare_saves_medians)
     failed = 0
     for case in cases:
