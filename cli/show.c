@@ -147,9 +147,10 @@ static void print_here(const mlx_summary_t *summary, const mlx_model_t *model, i
   const uint64_t kv = (uint64_t)(bytes * (double)kv_numbers(model, context));
   const uint64_t step = (uint64_t)v->step_bytes;
   if (!summary->here_weights) return;
-  printf("on this machine, for %s: %s of weights as %s, %s for the values of a step, and %s of KV cache\n",
-         v->target, mlx_bytes_show(summary->here_weights).text, v->dtype, mlx_bytes_show(step).text,
-         mlx_bytes_show(kv).text);
+  printf("on this machine, for %s: %s of weights as %s, ", v->target,
+         mlx_bytes_show(summary->here_weights).text, v->dtype);
+  if (step) printf("%s for the values of a step, ", mlx_bytes_show(step).text);
+  printf("and %s of KV cache\n", mlx_bytes_show(kv).text);
   if (summary->here_memory == UINT64_MAX) return;
   printf("%s: it has %s of memory\n",
          summary->here_weights >= summary->here_memory               ? "the weights do not fit"

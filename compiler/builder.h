@@ -32,7 +32,7 @@ typedef struct mlx_built {
   mlx_dtype_t dtype;
   int rank;
   int64_t dims[MLX_VALUE_RANK];
-  bool is_parts;  // stored as bf16 parts that add up to f32 values
+  bool is_parts;  // stored as parts that add up to f32 values
   int norm_gain;  // id of a gain. The value is the RMS norm of |id|, not yet computed
   double norm_eps;
   int partials;  // id of |partial_count| tensors that must still be added to it; 0: none

@@ -217,10 +217,7 @@ mlx_status_t mlx_job_describe_target(mlx_compile_job_t *job, const mlx_compiled_
   for (size_t i = 0; job->target.portable && i < module_count; ++i) {
     snprintf(v->levels[v->level_count++], sizeof v->levels[0], "%s", modules[i].level);
   }
-  MLX_TRY(mlx_job_describe_ops(job, v));
-  if (job->module.kernels && !job->target.gpu)
-    v->step_bytes = 0;  // they are in the scratch of the CPU kernel
-  return NULL;
+  return mlx_job_describe_ops(job, v);
 }
 
 mlx_status_t mlx_job_write_manifest(mlx_compile_job_t *job, mlx_compiled_t *out) {

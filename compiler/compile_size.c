@@ -84,6 +84,16 @@ static mlx_status_t find_way_out(const mlx_compile_job_t *job, uint64_t weights,
   return NULL;
 }
 
+// Says how large the values of a step are, if they are known.
+static note_t step_text(const mlx_compile_job_t *job, int64_t bytes) {
+  note_t note = {""};
+  if (bytes)
+    snprintf(note.text, sizeof note.text, "; values of a step of %lld tokens: %s",
+             (long long)job->module.steps[job->module.step_count - 1].tokens,
+             mlx_bytes_show((uint64_t)bytes).text);
+  return note;
+}
+
 mlx_status_t mlx_job_check_size(const mlx_compile_job_t *job) {
   const mlx_file_name_t name = mlx_file_name(mlx_source_path(job->model->source));
   const char *dtype = mlx_job_storage_name(job);
@@ -96,12 +106,9 @@ mlx_status_t mlx_job_check_size(const mlx_compile_job_t *job) {
   if (!mlx_job_kv_bytes(job, 1, &position)) position = 0;
   if (job->options->show_size)
     mlx_report_note(mlx_job_notes(job),
-                    "size for %s: %s of weights as %s, and %s of KV cache per token%s%s; values of a step of "
-                    "%lld tokens: %s",
-                    job->target.name, mlx_bytes_show(weights).text, dtype, mlx_bytes_show(position).text,
-                    windowed_text(job, position).text, state_text(job).text,
-                    (long long)job->module.steps[job->module.step_count - 1].tokens,
-                    mlx_bytes_show((uint64_t)step).text);
+                    "size for %s: %s of weights as %s, and %s of KV cache per token%s%s%s", job->target.name,
+                    mlx_bytes_show(weights).text, dtype, mlx_bytes_show(position).text,
+                    windowed_text(job, position).text, state_text(job).text, step_text(job, step).text);
   if (!memory || weights < memory) return NULL;
   const char *hint;
   MLX_TRY(find_way_out(job, weights, &hint));

@@ -43,7 +43,6 @@ static const char *unsupported_experts(const mlx_model_t *model, const mlx_modul
     if (weight->dims[0] > MLX_EXPERTS_MOST || node->experts.used > MLX_EXPERTS_MOST_USED)
       return "mixtures of this many experts";
     if (node->experts.groups > MLX_EXPERTS_MOST_GROUPS) return "this many groups of experts";
-    if (node->experts.groups > 1 && weight->dims[0] < 2 * node->experts.groups) return "groups of one expert";
     if (stored[i].tiles.bits) continue;
     if (stored[i].dtype == MLX_F32) return "experts with f32 matrices";
     if (weight->dims[2] % MLX_CODES) return "experts whose number of columns is not a multiple of 32";
@@ -114,7 +113,7 @@ static void add_heads(const mlx_graph_t *graph, int id, mlx_network_attention_t 
   if (out->kinds < MLX_HEAD_KINDS)
     out->kind_nodes[out->kinds++] = id;
   else if (!out->unsupported)
-    out->unsupported = "layers with so many numbers or sizes of heads";
+    out->unsupported = "more than 4 kinds of heads";
 }
 
 mlx_network_attention_t mlx_network_attention(const mlx_graph_t *graph, const mlx_module_options_t *options) {
@@ -366,7 +365,7 @@ static void fuse_attention(const mlx_fusion_t *f, int id, const mlx_node_t *node
   for (int i = 0; i < 3 && operands[i]; ++i) fuse_head_bias(f, operands[i]);
 }
 
-// Whether |node| is a product of all tokens that reads its operand as bf16 parts (packed.cu). *out_rows16: in
+// Whether |node| is a product of all tokens that reads its operand as parts (packed.cu). *out_rows16: in
 // the order of 16-bit weights.
 static bool reads_parts(const mlx_fusion_t *f, int id, bool *out_rows16) {
   const mlx_node_t *node = mlx_graph_node(f->graph, id);

@@ -7,8 +7,9 @@
 
 #define MLX_GROUP_PRODUCTS 3  // most products of one launch
 
-// All layers share one KV pool, so attention is on the kernel path in all layers or in none.
 #define MLX_HEAD_KINDS 4  // most kinds of heads with kernels: numbers of heads and KV heads, size of a head
+
+// All layers share one KV pool, so attention is on the kernel path in all layers or in none.
 typedef struct mlx_network_attention {
   mlx_attention_t form;            // of the first layer
   int kinds;                       // of heads
@@ -30,7 +31,7 @@ typedef struct mlx_fused_node {
   const char *unsupported;  // no kernel: static text, the feature that has none; NULL: a cheap op
   bool scores;              // a product of experts.cu (SCORES)
   bool fused;               // computed together with its only user
-  // A norm, gate and up, or attention whose users are all products that read bf16 parts. Its kernel stores
+  // A norm, gate and up, or attention whose users are all products that read parts. Its kernel stores
   // the parts; the value has no f32 form.
   bool parts;
   // One token: a product of packed_token.cuh, or an RMS norm that all its users compute by themselves (it has

@@ -6,7 +6,7 @@ typedef struct finder {
   mlx_latent_t *out;
 } finder_t;
 
-// The node |id| if it has this kind and only one user, which the list then has; NULL: it is another one.
+// Adds node |id| to out->nodes and returns it, if it has |kind| and one user; else returns NULL.
 static const mlx_node_t *take(const finder_t *f, int id, mlx_node_kind_t kind) {
   const mlx_node_t *node = id ? mlx_graph_node(f->graph, id) : NULL;
   if (!node || node->kind != kind || node->uses != 1 || f->out->count == MLX_LATENT_NODES) return NULL;
@@ -14,7 +14,7 @@ static const mlx_node_t *take(const finder_t *f, int id, mlx_node_kind_t kind) {
   return node;
 }
 
-// RoPE of all |dims| columns of one operand of a kind; its node, or NULL.
+// Takes RoPE node |id| over all |dims| columns, and its operand of kind |from|. Returns the operand, or NULL.
 static const mlx_node_t *take_rotated(const finder_t *f, int id, int64_t dims, mlx_node_kind_t from) {
   const mlx_node_t *rope = take(f, id, MLX_NODE_ROPE);
   if (!rope || rope->head_dim != dims || rope->rope->dims != dims) return NULL;

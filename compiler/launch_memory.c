@@ -45,7 +45,7 @@ static int64_t expert_bytes(const account_t *a, const mlx_node_t *node) {
   return mlx_max(first, second) + groups.words * word;
 }
 
-// Until the launch ends.
+// Bytes that only the launch needs.
 static int64_t temporary_bytes(const account_t *a, const mlx_launch_t *launch) {
   if (launch->kind == MLX_LAUNCH_ATTENTION && a->gpu) {  // rotated queries
     const mlx_attention_t *form = &node_at(a, launch->node)->attention;
@@ -57,8 +57,8 @@ static int64_t temporary_bytes(const account_t *a, const mlx_launch_t *launch) {
   return 0;
 }
 
-// Until |*out_last|: the parts of x, until the last launch that reads them, and the partial sums of a
-// product, until the launch that adds them.
+// Bytes that the launches up to |*out_last| need: the parts of x, until the last launch that reads them, and
+// the partial sums of a product, until the launch that adds them.
 static int64_t buffer_bytes(const account_t *a, size_t nth, size_t *out_last) {
   const mlx_launch_t *list = a->launches->list, *launch = &list[nth];
   *out_last = nth;
@@ -129,6 +129,7 @@ mlx_status_t mlx_launches_bytes(const mlx_launches_t *launches, const mlx_module
   account_t a = {.launches = launches, .gpu = options->kernels ? options->kernels->gpu : NULL};
   int64_t *freed = NULL;
   *out_bytes = 0;
+  if (options->kernels && !options->kernels->gpu) return NULL;
   MLX_TRY(mlx_alloc(launches->graph->count, sizeof *a.last, &a.last));
   mlx_status_t status = mlx_alloc(launches->count, sizeof *freed, &freed);
   if (!status) {

@@ -52,8 +52,9 @@ static bool is_hopper(const lister_t *l) { return l->fusion.options->kernels->gp
 // Whether |id| is a norm that is computed where its products are: by the kernel for 9 to 16 tokens, or by the
 // split before the others.
 static bool is_late_norm(const lister_t *l, int id) {
-  return node_at(l, id)->kind == MLX_NODE_RMSNORM && state(l, id)->parts && is_hopper(l) &&
-         l->fusion.tokens <= MLX_FEW_TOKENS && !stored_weight(l, first_user(l, id), 1).tiles.bits;
+  return node_at(l, id)->kind == MLX_NODE_RMSNORM && node_at(l, id)->dims[0] == MLX_DIM_TOKENS &&
+         state(l, id)->parts && is_hopper(l) && l->fusion.tokens <= MLX_FEW_TOKENS &&
+         !stored_weight(l, first_user(l, id), 1).tiles.bits;
 }
 
 // Marks node |id| and the nodes before it that its launch computes too.
@@ -320,8 +321,9 @@ static bool uses_few(const lister_t *l, const mlx_launch_t *launch, const mlx_no
   const mlx_node_t *weight = mlx_graph_operand(l->fusion.graph, product, 1);
   const int x = product->operands[0];
   const bool pair = launch->epilogue == MLX_EPILOGUE_GATED;
-  if (!is_hopper(l) || (!pair && launch->epilogue != MLX_EPILOGUE_ADD) ||
-      stored_weight(l, product, 1).tiles.bits || (state(l, x)->parts && !is_late_norm(l, x)))
+  if (!is_hopper(l) || product->dims[0] != MLX_DIM_TOKENS ||
+      (!pair && launch->epilogue != MLX_EPILOGUE_ADD) || stored_weight(l, product, 1).tiles.bits ||
+      (state(l, x)->parts && !is_late_norm(l, x)))
     return false;
   const int64_t blocks = l->fusion.options->kernels->gpu->blocks;
   return mlx_few_tile(l->fusion.tokens, weight->dims[0], weight->dims[1], pair, blocks).groups != 0;
@@ -336,7 +338,10 @@ static mlx_status_t add_with_split(lister_t *l, mlx_launch_t launch, const mlx_n
              reads = launch.kernel == MLX_KERNEL_PACKED && launch.kind != MLX_LAUNCH_TOKEN_PRODUCTS &&
                      !mlx_cuda_uses_gemv(rows);
   launch.few = reads && uses_few(l, &launch, product);
-  if (launch.epilogue == MLX_EPILOGUE_PARTIAL) l->partial = launch.node;
+  if (launch.epilogue == MLX_EPILOGUE_PARTIAL) {
+    if (l->partial) return mlx_error(MLX_INTERNAL, "a product leaves partial sums before a norm adds others");
+    l->partial = launch.node;
+  }
   if (launch.few && late) l->computed[x - 1] = true;
   if (!reads || launch.few || (state(l, x)->parts && !late)) return add(l, launch);
   launch.split = x;

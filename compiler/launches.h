@@ -20,7 +20,7 @@ typedef enum mlx_launch_kind {
   MLX_LAUNCH_PRODUCTS,        // several products of the same x
   MLX_LAUNCH_TOKEN_PRODUCTS,  // the same of one token, with norm and biases
   MLX_LAUNCH_EXPERTS,         // a mixture of experts
-  MLX_LAUNCH_SPLIT,           // x, or its norm, as bf16 parts for the products that follow
+  MLX_LAUNCH_SPLIT,           // x, or its norm, as parts for the products that follow
   MLX_LAUNCH_COMPLETE,        // adds the partial sums of a product to x, where the norm after it does not
   MLX_LAUNCH_ATTENTION,       // attention, with the biases, norms and RoPE of q and k
   MLX_LAUNCH_HEAD_COLUMNS,    // columns of each head
@@ -55,7 +55,7 @@ typedef struct mlx_launch {
   mlx_node_ids_t inputs;     // that it reads, weights included
   mlx_node_ids_t outputs;    // of |nodes|: those that other launches read. The others have no value
   mlx_epilogue_t epilogue;
-  bool parts;     // the result is stored as bf16 parts and has no f32 form
+  bool parts;     // the result is stored as parts and has no f32 form
   bool rows16;    // NORM with |parts|, SPLIT: in the column order of 16-bit weights
   int split;      // SPLIT: node of x, or of its norm. PRODUCT, PRODUCTS: the last SPLIT stored this x
   bool few;       // PRODUCT: the kernel of 9 to 16 tokens, which splits and normalizes x by itself

@@ -311,7 +311,10 @@ static void read_heads(mlx_function_t *f, const mlx_launch_t *l, int id, int nth
 static mlx_built_t lower_latent(mlx_function_t *f, const mlx_launch_t *l) {
   const mlx_node_t *node = node_at(f, l->node);
   mlx_latent_t found;
-  if (!mlx_latent_find(f->graph, node, &found)) return MLX_NO_VALUE;  // fusion.c has found it
+  if (!mlx_latent_find(f->graph, node, &found)) {  // fusion.c has found it
+    mlx_builder_fail(f->b, mlx_error(MLX_INTERNAL, "latent attention was not found again"));
+    return MLX_NO_VALUE;
+  }
   const mlx_cuda_latent_t latent = {
       .absorbed = as_f32(f, found.absorbed),
       .q = as_f32(f, found.q),
@@ -349,7 +352,7 @@ static mlx_built_t lower_embed(mlx_function_t *f, const mlx_launch_t *l) {
                                 : mlx_cuda_embed(f, node->name, table, indices, factor);
 }
 
-// The norm as bf16 parts, in the order of 16-bit weights or of quantized ones. Completes its operand.
+// The norm as parts, in the order of 16-bit weights or of quantized ones. Completes its operand.
 static mlx_built_t norm_parts(mlx_function_t *f, const char *name, const mlx_node_t *node, bool rows16) {
   mlx_built_t *x = &f->values[node->operands[0]];
   const mlx_built_t gain = weight(f, node, 1);

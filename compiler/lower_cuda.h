@@ -71,13 +71,13 @@ mlx_built_t mlx_cuda_exact_gemm(mlx_function_t *g, const char *name, const mlx_c
 void mlx_cuda_exact_group(mlx_function_t *g, const char *name, mlx_built_t x, const mlx_built_t *weights,
                           int count, mlx_built_t *out);
 mlx_built_t mlx_cuda_quantized_linear(mlx_function_t *g, const char *name, const mlx_cuda_product_t *p);
-// x[m, k] as bf16 parts, which products with f32 accuracy read: the type of the buffer, and its value, which
-// has is_parts set.
+// x[m, k] as parts (packed_split.cuh), which products with f32 accuracy read: the type of the buffer, and its
+// value, which has is_parts set.
 mlx_type_t mlx_cuda_parts_type(int64_t m, int64_t k);
 mlx_built_t mlx_cuda_as_parts(mlx_built_t words, int64_t m, int64_t k);
 // |x| as parts, or its norm if it has a gain. |rows16|: for 16-bit weights.
 mlx_built_t mlx_cuda_split(mlx_function_t *g, mlx_built_t x, bool rows16);
-// RMS norm for products with f32 accuracy, stored as bf16 parts: the result has is_parts set. |rows16|: in
+// RMS norm for products with f32 accuracy, stored as parts: the result has is_parts set. |rows16|: in
 // the column order of 16-bit weights. If |x| has partial sums, they are added first: *out_x is the complete
 // x.
 mlx_built_t mlx_cuda_norm_parts(mlx_function_t *g, const char *name, mlx_built_t x, mlx_built_t gain,

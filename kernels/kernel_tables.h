@@ -24,7 +24,7 @@
 // E8M0: the byte is the exponent plus 127; no offset. K6: scale and offset of 32 columns (Q4_K, Q5_K). K4: of
 // 16 columns (Q2_K). K8: a byte minus 128; no offset (Q6_K, Q3_K, IQ4_XS).
 
-// What a code is when nothing is subtracted from it: an index of a table. In place of the number to subtract.
+// Values of the number to subtract from a code, for codes that are indices of a table.
 #define MLX_TILE_E2M1 -1  // floats of 4 bits: sign, two bits of exponent, one of mantissa (MXFP4)
 #define MLX_TILE_IQ4 -2   // the 16 values of IQ4_NL and IQ4_XS
 

@@ -110,7 +110,7 @@ INLINE v16 multiply_columns(int32_t format, const uint8_t *codes, int column, co
                            : multiply_narrow(format, codes, column / 8, count / 8, x);
 }
 
-// Formats other than those of multiply_q4() and mlx_q2_k_times_vector(). |x|: of place_columns() if
+// Every format but Q2_K, and but those that multiply_q4() looks up. |x|: of place_columns() if
 // is_placed().
 INLINE v16 multiply_other(int32_t format, const uint8_t *panel, const float *x, const float *sums,
                           int columns) {

@@ -3,8 +3,8 @@
 #include "epilogue.h"
 #include "products_by.h"
 
-// Columns converted to f32 at a time: with the panels of a tile they take most of an L1 cache of 32 KB, and
-// leave room for the vectors.
+// Columns converted to f32 at a time: with the panels of a tile they take 24 KB (AVX-512) or 16 KB of an L1
+// cache of 32 KB, and leave room for the vectors.
 #define WIDE_COLUMNS (TILE_ROWS > 32 ? 96 : 128)
 
 // Panel |i| of the group that starts at panel |first|: of the second matrix after those of the first. Sums of

@@ -3,7 +3,7 @@
 // A block has 128 queries: two warpgroups of 64, which compute, and two that read keys and values. All
 // products are of f16 numbers: a row of queries, keys or values is scaled by a power of two, so that its
 // largest number is in [2^14, 2^15), and each number is the sum of two f16 parts of 11 bits. Numbers below
-// 2^-17 of the largest have fewer bits, down to an error of 2^-40 of the largest. The product of two low
+// 2^-16 of the largest have fewer bits, down to an error of 2^-39 of the largest. The product of two low
 // parts is below 2^-23 of the result and left out.
 //
 // Keys are added in units of STEP positions. The softmax weights of a unit are powers of two of

@@ -68,8 +68,8 @@ __device__ __forceinline__ int part_rows() {
 }
 
 // The power of two that brings the numbers of a row just below 2^15. They are then sums of two f16 numbers,
-// split_f16(), of 11 bits each, with an error of at most 2^-23 of a number that is more than 2^-17 of
-// |largest|, and else of 2^-40 of |largest|. |largest|: of the absolute values.
+// split_f16(), of 11 bits each, with an error of at most 2^-23 of a number that is more than 2^-16 of
+// |largest|, and else of 2^-39 of |largest|. |largest|: of the absolute values.
 __device__ __forceinline__ float scale_below(float largest) {
   const int exponent = __float_as_int(largest) >> 23;
   return __int_as_float((127 + 127 + 14 - (exponent < 16 ? 16 : exponent)) << 23);

@@ -1,5 +1,5 @@
-// The bf16 or f16 parts of f32 numbers, which tensor cores multiply by weights (packed.cu). A product of
-// 16-bit weights can read them from the kernel that computes its x.
+// The bf16 parts of f32 numbers (split_f16 of ptx.cuh has two f16 parts), which tensor cores multiply by
+// weights (packed.cu). A product of 16-bit weights can read them from the kernel that computes its x.
 
 #pragma once
 

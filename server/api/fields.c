@@ -171,13 +171,14 @@ mlx_status_t mlx_fields_parse(const char *body, size_t length, yyjson_doc **out_
 mlx_status_t mlx_fields_read(const char *body, size_t length, size_t details_size, mlx_fields_read_fn_t read,
                              mlx_api_call_t *call) {
   yyjson_doc *doc;
+  mlx_text_t *unknown = call->unknown;
+  call->unknown = NULL;
   MLX_TRY(mlx_fields_parse(body, length, &doc));
   mlx_status_t status = mlx_alloc(1, details_size, &call->details);
   if (!status) {
-    const mlx_place_t root = mlx_place_root(doc, call->unknown);
+    const mlx_place_t root = mlx_place_root(doc, unknown);
     status = read(&root, call);
   }
-  call->unknown = NULL;
   yyjson_doc_free(doc);
   return status;
 }

@@ -617,9 +617,9 @@ def check_all(d, wanted, small, formats):
 
 # ---- speed ----
 
-def fits(tile, end):
+def fits(tile, end, form):
     sums = tile.m * tile.n * (2 if end == 2 else 1)
-    return sums <= 128 * 32 * tile.warps and (tile.split == 1 or sums * 4 <= tile.stages * tile.m * 256)
+    return sums <= 128 * 32 * tile.warps and (tile.split == 1 or sums * 4 <= tile.stages * tile.m * (384 if form in ROWS16 else 256))
 
 
 def measure(d, form, tiles, m):
@@ -638,7 +638,7 @@ def measure(d, form, tiles, m):
         y = torch.zeros(m, n, device="cuda")
         best = math.inf
         for tile in [tile_for(form, m, n, k, end, d.arch)] + tiles:
-            if not fits(tile, end):
+            if not fits(tile, end, form):
                 continue
             def work():
                 for layer in range(LAYERS):
@@ -731,7 +731,7 @@ def compile_jobs(wanted, tiles, attend_tiles, formats, small, sizes, streams):
             if form not in ROWS16:
                 jobs += [gemv_job(form, 1, n, k, "sm_90a", s) for n, k in GEMV_SHAPES for s in [None] + streams]
             for n, k, end in LINEARS.values():
-                jobs += [linear_job(form, m, n, k, end, t, "sm_90a") for m in sizes for t in [tile_for(form, m, n, k, end, "sm_90a")] + tiles if fits(t, end) and t.m <= max(16, m)]
+                jobs += [linear_job(form, m, n, k, end, t, "sm_90a") for m in sizes for t in [tile_for(form, m, n, k, end, "sm_90a")] + tiles if fits(t, end, form) and t.m <= max(16, m)]
     return jobs
 
 
