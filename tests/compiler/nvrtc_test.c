@@ -285,14 +285,16 @@ TEST(configuration_reaches_the_source) {
       "  y[0] = constant_at<Tables::layers>(y[1]);\n"
       "  if constexpr (config.rows == 1) y[2] = constant_at<Tables::other>(y[1]);\n}\n";
   static const char *const definitions[] = {"NAME=mlx_smoke"};
-  const char *names[] = {"config.cuh", "test_config.cuh", "config_types.cuh", "activations.h", "types.cuh"};
-  const char *texts[5];
+  const char *names[] = {"config.cuh",    "test_config.cuh", "config_types.cuh",
+                         "activations.h", "kernel_tables.h", "types.cuh"};
+  enum { HEADERS = sizeof names / sizeof *names };
+  const char *texts[HEADERS];
   char *config;
   CHECK_OK(mlx_kernel_config_header("test", "NAME=mlx_smoke\nrows=7\nlayers:u8=1,0,4\ndtype=Dtype::BF16\n",
                                     &config));
   texts[0] = config;
   texts[1] = types;
-  for (int i = 2; i < 5; ++i) texts[i] = mlx_kernel_source_find(names[i])->text;
+  for (int i = 2; i < HEADERS; ++i) texts[i] = mlx_kernel_source_find(names[i])->text;
   mlx_nvrtc_t *nvrtc = open_built_in();
   mlx_nvrtc_job_t one = job("configured.cu", source, 80);
   mlx_kernel_image_t image;
@@ -300,7 +302,7 @@ TEST(configuration_reaches_the_source) {
   one.definition_count = 1;
   one.headers = texts;
   one.header_names = names;
-  one.header_count = 5;
+  one.header_count = HEADERS;
   CHECK_OK(mlx_nvrtc_compile(nvrtc, &one, &image));
   check_image(&image, 80);
   CHECK_CONTAINS(image.log, "3 bytes cmem[3]");  // a table that is not used takes no constant memory
