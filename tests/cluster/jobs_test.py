@@ -169,7 +169,8 @@ def slurm_cases():
     # Slurm delays a requeued job: let it start now.
     wait_for("the requeue", lambda: "PENDING" in states(job) or not states(job))
     run("scontrol", "update", "JobId=" + job + "_0", "StartTime=now", check=False)
-    finish(job)
+    # squeue may show no task for a moment between two states of the requeued one.
+    wait_for("the end of both tasks", lambda: os.path.exists(out) and not states(job))
     check("an array of which one task was requeued", out)
     if before.count(b"\n") == 0 or "going on after" not in open(folder + "/requeued-0.log").read():
         raise AssertionError("the requeued task began again: " + logs())
