@@ -45,8 +45,9 @@ TEST(a_model_larger_than_the_memory_of_its_device_is_refused_before_work) {
 
 TEST(a_model_that_fits_or_is_for_another_machine_is_not_refused) {
   CHECK_ERROR(compile("cpu", 100000, 200000), MLX_NOT_FOUND, "/nonexistent/iree-compile");
-  CHECK_CONTAINS(notes,
-                 "size for cpu:host: 156.3 kB of weights as f32, and 256 bytes of KV cache per token; values of a "
+  CHECK_CONTAINS(
+      notes,
+      "size for cpu:host: 156.3 kB of weights as f32, and 256 bytes of KV cache per token; values of a "
       "step of 64 tokens: ");
   CHECK_ERROR(compile("cuda:sm_90", 0, 100000), MLX_NOT_FOUND, "/nonexistent/iree-compile");
   CHECK_ERROR(compile("cpu:x86-64-v3", 0, 100000), MLX_NOT_FOUND, "/nonexistent/iree-compile");
