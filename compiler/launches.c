@@ -16,7 +16,7 @@ typedef struct lister {
   bool *computed;           // owned; node id - 1: by the launch that is being added
   int split;                // the node that the last SPLIT stored; 0: none
   bool split_rows16;        // in the column order of 16-bit weights
-  int partial;              // the sum whose partial sums no launch has added yet; 0: none
+  bool *partial;            // owned; node id - 1: a sum whose partial sums no launch has added yet
   size_t id_count, id_capacity;
 } lister_t;
 
@@ -338,10 +338,7 @@ static mlx_status_t add_with_split(lister_t *l, mlx_launch_t launch, const mlx_n
              reads = launch.kernel == MLX_KERNEL_PACKED && launch.kind != MLX_LAUNCH_TOKEN_PRODUCTS &&
                      !mlx_cuda_uses_gemv(rows);
   launch.few = reads && uses_few(l, &launch, product);
-  if (launch.epilogue == MLX_EPILOGUE_PARTIAL) {
-    if (l->partial) return mlx_error(MLX_INTERNAL, "a product leaves partial sums before a norm adds others");
-    l->partial = launch.node;
-  }
+  if (launch.epilogue == MLX_EPILOGUE_PARTIAL) l->partial[launch.node - 1] = true;
   if (launch.few && late) l->computed[x - 1] = true;
   if (!reads || launch.few || (state(l, x)->parts && !late)) return add(l, launch);
   launch.split = x;
@@ -362,8 +359,9 @@ static mlx_status_t add_with_split(lister_t *l, mlx_launch_t launch, const mlx_n
 // The launch before |launch| that completes the operand of its norm. A kernel that stores parts does it
 // itself.
 static mlx_status_t complete_operand(lister_t *l, int norm, const mlx_launch_t *launch) {
-  if (!l->partial || node_at(l, norm)->operands[0] != l->partial) return NULL;
-  l->partial = 0;
+  bool *partial = &l->partial[node_at(l, norm)->operands[0] - 1];
+  if (!*partial) return NULL;
+  *partial = false;
   if (launch->parts) return NULL;
   const mlx_launch_t complete = {
       .kind = MLX_LAUNCH_COMPLETE, .kernel = MLX_KERNEL_PACKED, .node = launch->node};
@@ -562,6 +560,7 @@ static mlx_status_t connect(lister_t *l) {
 static mlx_status_t start(lister_t *l, const mlx_graph_t *graph, mlx_step_size_t size) {
   *l->out = (mlx_launches_t){.graph = graph, .size = size};
   MLX_TRY(mlx_alloc(graph->count, sizeof *l->computed, &l->computed));
+  MLX_TRY(mlx_alloc(graph->count, sizeof *l->partial, &l->partial));
   MLX_TRY(mlx_alloc(graph->count, sizeof *l->out->first_of, &l->out->first_of));
   for (size_t i = 0; i < graph->count; ++i) l->out->first_of[i] = -1;
   return NULL;
@@ -570,6 +569,7 @@ static mlx_status_t start(lister_t *l, const mlx_graph_t *graph, mlx_step_size_t
 static mlx_status_t finish(lister_t *l, mlx_status_t status) {
   if (!status) status = connect(l);
   mlx_free(l->computed);
+  mlx_free(l->partial);
   mlx_fusion_clear(&l->fusion);
   mlx_free(l->products.absorbed);
   l->out->products = l->products.of;
