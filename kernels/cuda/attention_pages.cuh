@@ -42,7 +42,7 @@ __device__ __forceinline__ float rotate(float a, float c, float b, float s) {
 // The pages of a layer, in lines. Sizes of a model are parameters, so that one image serves many models.
 struct Layer {
   int at, page;  // where the layer is in a page, a page
-  int before;    // a window page: all of them come before these pages; 0: there are none; -1: these are such
+  int before;    // size of a window page; window pages come first. 0: none; -1: these are window pages
 };
 // The pages of a sequence. A wrong page table may give wrong numbers, but never an access outside the pool.
 struct Pages {
